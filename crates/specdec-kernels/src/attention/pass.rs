@@ -1,0 +1,308 @@
+use core::ops::Range;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
+
+use burn::tensor::Device;
+
+use super::tensor_store::Indices;
+use crate::KernelError;
+
+/// One row of a pass: where its columns live and which of them are new.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttentionRow {
+    /// Chunk numbers: column `c` of the row lives in chunk `table[c / chunk]`, at offset `c % chunk`.
+    pub table: Vec<u32>,
+    /// Position of the row's first query, which is the number of columns already stored.
+    pub start: usize,
+    /// Query tokens of the row.
+    pub len: usize,
+}
+
+impl AttentionRow {
+    /// Columns of the row once the pass is written.
+    pub(super) fn end(&self) -> usize {
+        self.start + self.len
+    }
+}
+
+/// Which of a row's earlier columns are attended to.
+#[derive(Debug, Clone, Default)]
+struct Keys {
+    /// Per layer: ascending columns. A layer without a list sees all earlier columns.
+    lists: BTreeMap<usize, Vec<u32>>,
+    /// Columns from here to `start` are seen beside any list.
+    tail: Option<usize>,
+}
+
+/// The host's description of one pass over ragged rows, made once and used by every layer.
+///
+/// The pass's tokens lie packed, row after row; token `t` of row `r` has position `start + t` and sees the columns
+/// `0 ..= start + t` of its row, or fewer under [`window`](Self::window) and [`keys`](Self::keys).
+#[derive(Debug, Clone)]
+pub struct AttentionPass {
+    rows: Arc<[AttentionRow]>,
+    offsets: Arc<[usize]>,
+    tokens: usize,
+    chunk: usize,
+    device: Device,
+    window: Option<usize>,
+    scale: Option<f32>,
+    keys: Vec<Keys>,
+    weights_of: Vec<usize>,
+    write: bool,
+    indices: OnceLock<Arc<Indices>>,
+}
+
+impl AttentionPass {
+    /// A pass over `rows` in chunks of `chunk` columns.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Zero`] for no rows, a row without tokens or a chunk length of zero, [`KernelError::Table`] when
+    /// a row's chunks do not reach its end, [`KernelError::SharedCell`] when two tokens would be written to one cell.
+    pub fn new(
+        rows: Vec<AttentionRow>,
+        chunk: usize,
+        device: &Device,
+    ) -> Result<Self, KernelError> {
+        let some = |what, size: usize| match size {
+            0 => Err(KernelError::Zero { what }),
+            _ => Ok(()),
+        };
+        some("number of rows of the pass", rows.len())?;
+        some("chunk length of the pass", chunk)?;
+        let mut offsets = Vec::with_capacity(rows.len());
+        let mut tokens = 0;
+        let mut cells = Vec::new();
+        for (index, row) in rows.iter().enumerate() {
+            some("number of tokens of a row", row.len)?;
+            check_table(index, &row.table, row.end(), chunk)?;
+            offsets.push(tokens);
+            tokens += row.len;
+            cells.extend((row.start..row.end()).map(|c| (row.table[c / chunk], c % chunk)));
+        }
+        cells.sort_unstable();
+        if let Some(pair) = cells.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(KernelError::SharedCell {
+                chunk: pair[0].0,
+                offset: pair[0].1,
+            });
+        }
+        Ok(Self {
+            keys: vec![Keys::default(); rows.len()],
+            rows: rows.into(),
+            offsets: offsets.into(),
+            tokens,
+            chunk,
+            device: device.clone(),
+            window: None,
+            scale: None,
+            weights_of: Vec::new(),
+            write: true,
+            indices: OnceLock::new(),
+        })
+    }
+
+    /// A sliding window of `w` columns: the query at position `p` sees `p + 1 - w ..= p`. `None`: all of them; `Some(0)`
+    /// counts as `Some(1)`, a query always sees itself.
+    pub fn window(mut self, window: Option<usize>) -> Self {
+        self.window = window.map(|columns| columns.max(1));
+        self.indices = OnceLock::new();
+        self
+    }
+
+    /// The factor of the scores; `1 / sqrt(D)` unless set.
+    pub fn scale(mut self, scale: f32) -> Self {
+        self.scale = Some(scale);
+        self
+    }
+
+    /// In `layer`, the queries of `row` see of the columns before `start` only `columns` (in any order) and the
+    /// [`tail`](Self::tail). The columns of this pass they see as always.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Row`] for a row the pass does not have, [`KernelError::Column`] for a column not below `start`.
+    pub fn keys(
+        mut self,
+        layer: usize,
+        row: usize,
+        mut columns: Vec<u32>,
+    ) -> Result<Self, KernelError> {
+        self.check_row(row)?;
+        columns.sort_unstable();
+        columns.dedup();
+        let start = self.rows[row].start;
+        if let Some(&last) = columns.last()
+            && last as usize >= start
+        {
+            return Err(KernelError::Column {
+                row,
+                column: last as usize,
+                start,
+            });
+        }
+        self.keys[row].lists.insert(layer, columns);
+        Ok(self)
+    }
+
+    /// Where a layer has a key list for `row`, its queries also see all columns from `from` to `start`.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Row`] for a row the pass does not have, [`KernelError::Column`] for a `from` above `start`.
+    pub fn tail(mut self, row: usize, from: usize) -> Result<Self, KernelError> {
+        self.check_row(row)?;
+        let start = self.rows[row].start;
+        if from > start {
+            return Err(KernelError::Column {
+                row,
+                column: from,
+                start,
+            });
+        }
+        self.keys[row].tail = Some(from);
+        Ok(self)
+    }
+
+    /// Asks for the softmax weights of these queries, named by their place among the pass's tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Query`] for a place beyond the pass.
+    pub fn weights_of(mut self, queries: Vec<usize>) -> Result<Self, KernelError> {
+        if let Some(&query) = queries.iter().find(|&&query| query >= self.tokens) {
+            return Err(KernelError::Query {
+                query,
+                tokens: self.tokens,
+            });
+        }
+        self.weights_of = queries;
+        Ok(self)
+    }
+
+    /// Whether the pass stores its keys and values (yes, unless set). Without, the cells must hold them already.
+    pub fn write(mut self, write: bool) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// The rows.
+    pub fn rows(&self) -> &[AttentionRow] {
+        &self.rows
+    }
+
+    /// Tokens of all rows.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// The device of the pass's tensors.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn chunk(&self) -> usize {
+        self.chunk
+    }
+
+    pub(super) fn writes(&self) -> bool {
+        self.write
+    }
+
+    pub(super) fn queries_weighed(&self) -> &[usize] {
+        &self.weights_of
+    }
+
+    pub(super) fn scale_for(&self, head_dim: usize) -> f32 {
+        self.scale.unwrap_or(1.0 / (head_dim as f32).sqrt())
+    }
+
+    /// Block index of the first token of `row`.
+    pub(super) fn offset(&self, row: usize) -> usize {
+        self.offsets[row]
+    }
+
+    /// The row and the token within it of block index `query`.
+    pub(super) fn locate(&self, query: usize) -> (usize, usize) {
+        let row = self.offsets.partition_point(|&offset| offset <= query) - 1;
+        (row, query - self.offsets[row])
+    }
+
+    /// Columns of the longest row that has a query with weights asked for.
+    pub(super) fn weight_columns(&self) -> usize {
+        let ends = self.weights_of.iter();
+        ends.map(|&query| self.rows[self.locate(query).0].end())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The first column token `token` of `row` may see.
+    pub(super) fn first_column(&self, row: usize, token: usize) -> usize {
+        let position = self.rows[row].start + token;
+        self.window
+            .map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+
+    /// The runs of columns below `start` that the queries of `row` see in `layer`, the window apart, ascending.
+    pub(super) fn earlier(&self, layer: usize, row: usize) -> Vec<Range<usize>> {
+        let start = self.rows[row].start;
+        let keys = &self.keys[row];
+        let Some(list) = keys.lists.get(&layer) else {
+            let all = (start > 0).then_some(0..start);
+            return all.into_iter().collect();
+        };
+        };
+        let tail = keys.tail.unwrap_or(start);
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for column in list.iter().map(|&c| c as usize).take_while(|&c| c < tail) {
+            match runs.last_mut() {
+                Some(run) if run.end == column => run.end += 1,
+                _ => runs.push(column..column + 1),
+            }
+        }
+        if tail < start {
+            match runs.last_mut() {
+                Some(run) if run.end == tail => run.end = start,
+                _ => runs.push(tail..start),
+            }
+        }
+        runs
+    }
+
+    /// Whether some row has a key list in `layer`.
+    pub(super) fn sparse(&self, layer: usize) -> bool {
+        self.keys.iter().any(|keys| keys.lists.contains_key(&layer))
+    }
+
+    /// The indices of layers without key lists, made at the first call.
+    pub(super) fn indices(&self) -> &Arc<Indices> {
+        self.indices
+            .get_or_init(|| Arc::new(Indices::new(self, None)))
+    }
+
+    fn check_row(&self, row: usize) -> Result<(), KernelError> {
+        let rows = self.rows.len();
+        if row < rows {
+            Ok(())
+        } else {
+            Err(KernelError::Row { row, rows })
+        }
+    }
+}
+
+/// Whether `table` reaches `needed` columns.
+pub(super) fn check_table(
+    row: usize,
+    table: &[u32],
+    needed: usize,
+    chunk: usize,
+) -> Result<(), KernelError> {
+    let held = table.len().saturating_mul(chunk);
+    if held < needed {
+        return Err(KernelError::Table { row, needed, held });
+    }
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! The store of every backend but the CPU's: one tensor of keys and one of values for each layer, and attention
+//! composed of tensor operations over padded rows. The workspace's one attention of this kind.
+
+use core::ops::Range;
+
+use burn::tensor::{
+    Bool, Device, FloatDType, IndexingUpdateOp, Int, Tensor, TensorData, activation::softmax, s,
+};
+
+use super::{Attended, AttentionPass, store::StoreShape};
+
+/// Keys and values of each layer, `[chunks * chunk, Hkv, D]`.
+#[derive(Debug)]
+pub(super) struct TensorStore {
+    shape: StoreShape,
+    device: Device,
+    chunks: usize,
+    /// `None` until the first chunk is reserved (backends dislike empty tensors).
+    layers: Vec<Option<[Tensor<3>; 2]>>,
+}
+
+impl TensorStore {
+    pub(super) fn new(shape: StoreShape, device: &Device) -> Self {
+        Self {
+            shape,
+            device: device.clone(),
+            chunks: 0,
+            layers: vec![None; shape.layers],
+        }
+    }
+
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks
+    }
+
+    pub(super) fn bytes_per_chunk(&self) -> usize {
+        let StoreShape {
+            layers,
+            kv_heads,
+            head_dim,
+            chunk,
+        } = self.shape;
+        let size = match self.layers.first() {
+            Some(Some([keys, _])) => keys.dtype().size(),
+            _ => burn::tensor::DType::from(self.device.settings().float_dtype).size(),
+        };
+        2 * layers * kv_heads * head_dim * chunk * size
+    }
+
+    pub(super) fn reserve(&mut self, chunks: usize) {
+        if chunks <= self.chunks {
+            return;
+        }
+        let new = (chunks - self.chunks) * self.shape.chunk;
+        let shape = [new, self.shape.kv_heads, self.shape.head_dim];
+        for layer in &mut self.layers {
+            let grow = |held: Option<Tensor<3>>| {
+                let zeros = Tensor::zeros(shape, &self.device);
+                match held {
+                    Some(held) => Tensor::cat(vec![held, zeros], 0),
+                    None => zeros,
+                }
+            };
+            *layer = Some(match layer.take() {
+                Some([keys, values]) => [grow(Some(keys)), grow(Some(values))],
+                None => [grow(None), grow(None)],
+            });
+        }
+        self.chunks = chunks;
+    }
+
+    pub(super) fn read(
+        &self,
+        layer: usize,
+        table: &[u32],
+        range: Range<usize>,
+    ) -> (Tensor<3>, Tensor<3>) {
+        let cells = range.map(|column| cell(table, column, self.shape.chunk));
+        let cells = int_tensor(cells.collect(), &self.device);
+        let [keys, values] = self.layers[layer]
+            .as_ref()
+            .expect("a table names chunks, so the store has some");
+        (
+            keys.clone().select(0, cells.clone()),
+            values.clone().select(0, cells),
+        )
+    }
+
+    pub(super) fn write(
+        &mut self,
+        layer: usize,
+        table: &[u32],
+        start: usize,
+        k: Tensor<3>,
+        v: Tensor<3>,
+    ) {
+        let columns = start..start + k.dims()[0];
+        let cells = columns.map(|column| cell(table, column, self.shape.chunk));
+        let cells = int_tensor(cells.collect(), &self.device);
+        self.scatter(layer, cells, k, v);
+    }
+
+    fn scatter(&mut self, layer: usize, cells: Tensor<1, Int>, k: Tensor<3>, v: Tensor<3>) {
+        let [keys, values] = self.layers[layer]
+            .take()
+            .expect("a table names chunks, so the store has some");
+        let dtype = keys.dtype();
+        let cells = cells.unsqueeze_dim::<2>(1);
+        let assign = |held: Tensor<3>, new: Tensor<3>, cells| {
+            held.scatter_nd::<2, 3>(cells, new.cast(dtype), IndexingUpdateOp::Assign)
+        };
+        let keys = assign(keys, k, cells.clone());
+        self.layers[layer] = Some([keys, assign(values, v, cells)]);
+    }
+
+    pub(super) fn attend(
+        &mut self,
+        layer: usize,
+        q: Tensor<3>,
+        k: Tensor<3>,
+        v: Tensor<3>,
+        pass: &AttentionPass,
+    ) -> Attended {
+        let own;
+        let indices = if pass.sparse(layer) {
+            own = Indices::new(pass, Some(layer));
+            &own
+        } else {
+            pass.indices().as_ref()
+        };
+        if pass.writes() {
+            self.scatter(layer, indices.written.clone(), k, v);
+        }
+        let [keys, values] = self.layers[layer]
+            .as_ref()
+            .expect("a pass names chunks, so the store has some");
+
+        let [_, heads, dim] = q.dims();
+        let kv_heads = self.shape.kv_heads;
+        let group = heads / kv_heads;
+        let (rows, longest, columns) = (indices.rows, indices.longest, indices.columns);
+        let dtype = q.dtype();
+        // [R * L, H, D] -> [R, Hkv, G * L, D], the heads of a group side by side: keys are never repeated.
+        let q = q
+            .cast(FloatDType::F32)
+            .select(0, indices.padded.clone())
+            .reshape([rows, longest, kv_heads, group, dim])
+            .permute([0, 2, 3, 1, 4])
+            .reshape([rows, kv_heads, group * longest, dim]);
+        let gather = |held: &Tensor<3>| {
+            held.clone()
+                .select(0, indices.cells.clone())
+                .cast(FloatDType::F32)
+                .reshape([rows, columns, kv_heads, dim])
+                .swap_dims(1, 2)
+        };
+        let scores = q.matmul(gather(keys).swap_dims(2, 3)) * pass.scale_for(dim);
+        let shape = [rows, kv_heads, group, longest, columns];
+        let hidden = indices
+            .hidden
+            .clone()
+            .reshape([rows, 1, 1, longest, columns])
+            .expand(shape);
+        let scores = scores.reshape(shape).mask_fill(hidden, f32::NEG_INFINITY);
+        let weights = softmax(scores, 4);
+        let out = weights
+            .clone()
+            .reshape([rows, kv_heads, group * longest, columns])
+            .matmul(gather(values))
+            .reshape([rows, kv_heads, group, longest, dim])
+            .permute([0, 3, 1, 2, 4])
+            .reshape([rows * longest, heads, dim])
+            .select(0, indices.packed.clone())
+            .cast(dtype);
+
+        let asked = pass.queries_weighed();
+        let weights = (!asked.is_empty()).then(|| {
+            let places = asked.iter().map(|&query| {
+                let (row, token) = pass.locate(query);
+                row * longest + token
+            });
+            weights
+                .mean_dim(2)
+                .reshape([rows, kv_heads, longest, columns])
+                .swap_dims(1, 2)
+                .reshape([rows * longest, kv_heads, columns])
+                .select(0, int_tensor(places.collect(), &self.device))
+                .slice(s![.., .., 0..pass.weight_columns()])
+        });
+        Attended { out, weights }
+    }
+}
+
+/// A pass as index tensors over rows padded to R x L queries and R x S columns. Padding repeats cells and tokens of
+/// the same row, so that no row ever reads another's.
+#[derive(Debug)]
+pub(super) struct Indices {
+    rows: usize,
+    longest: usize,
+    columns: usize,
+    /// Cells the tokens are written to, `[T]`.
+    written: Tensor<1, Int>,
+    /// Token of each padded place, `[R * L]`.
+    padded: Tensor<1, Int>,
+    /// Padded place of each token, `[T]`.
+    packed: Tensor<1, Int>,
+    /// Cell of each column, `[R * S]`.
+    cells: Tensor<1, Int>,
+    /// What a query does not see, `[R, L, S]`.
+    hidden: Tensor<3, Bool>,
+}
+
+impl Indices {
+    /// The indices of `layer`, or of any layer without key lists.
+    pub(super) fn new(pass: &AttentionPass, layer: Option<usize>) -> Self {
+        let (rows, chunk) = (pass.rows(), pass.chunk());
+        let longest = rows.iter().map(|row| row.len).max().unwrap_or(0);
+        let columns = rows.iter().map(super::AttentionRow::end).max().unwrap_or(0);
+        let mut written = Vec::new();
+        let mut padded = Vec::new();
+        let mut packed = Vec::new();
+        let mut cells = Vec::new();
+        let mut hidden = vec![true; rows.len() * longest * columns];
+        for (r, row) in rows.iter().enumerate() {
+            written.extend((row.start..row.end()).map(|column| cell(&row.table, column, chunk)));
+            let places = 0..longest;
+            padded.extend(places.map(|t| pass.offset(r) + if t < row.len { t } else { 0 }));
+            packed.extend((0..row.len).map(|t| r * longest + t));
+            let seen = |column| {
+                if column < row.end() {
+                    column
+                } else {
+                    row.start
+                }
+            };
+            cells.extend((0..columns).map(|column| cell(&row.table, seen(column), chunk)));
+            let earlier = match layer {
+                Some(layer) => pass.earlier(layer, r),
+                None => core::iter::once(0..row.start).collect(),
+            };
+            for place in 0..longest {
+                let token = if place < row.len { place } else { 0 };
+                let mask = &mut hidden[(r * longest + place) * columns..][..columns];
+                let first = pass.first_column(r, token);
+                let new = row.start..row.start + token + 1;
+                for run in earlier.iter().chain(core::iter::once(&new)) {
+                    mask[run.start.max(first).min(run.end)..run.end].fill(false);
+                }
+            }
+        }
+        let device = pass.device();
+        let mask = TensorData::new(hidden, [rows.len(), longest, columns]);
+        Self {
+            rows: rows.len(),
+            longest,
+            columns,
+            written: int_tensor(written, device),
+            padded: int_tensor(padded, device),
+            packed: int_tensor(packed, device),
+            cells: int_tensor(cells, device),
+            hidden: Tensor::from_data(mask, device),
+        }
+    }
+}
+
+/// The cell of `column` in a tensor of all chunks.
+fn cell(table: &[u32], column: usize, chunk: usize) -> usize {
+    table[column / chunk] as usize * chunk + column % chunk
+}
+
+fn int_tensor(values: Vec<usize>, device: &Device) -> Tensor<1, Int> {
+    let len = values.len();
+    let values: Vec<i64> = values.into_iter().map(|value| value as i64).collect();
+    Tensor::from_data(TensorData::new(values, [len]), device)
+}

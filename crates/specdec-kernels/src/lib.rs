@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+
+mod attention;
+mod error;
+mod matmul;
+mod quant;
+mod small;
+mod threads;
+
+pub use attention::{Attended, AttentionPass, AttentionRow, SlotStore};
+pub use error::KernelError;
+pub use matmul::WeightMatrix;
+pub use quant::{BlockFormat, dequantize};
+pub use small::{RotaryPairing, argmax_rows, rms_norm, rotary, swiglu};
+pub use threads::{set_threads, threads};

@@ -1,0 +1,10 @@
+//! The block formats of GGUF files: what they are, and their exact values.
+
+mod dequantize;
+mod format;
+mod unpack;
+
+pub use dequantize::dequantize;
+pub use format::BlockFormat;
+#[cfg(feature = "flex")]
+pub(crate) use unpack::Unpacked;
