@@ -254,7 +254,6 @@ impl AttentionPass {
             let all = (start > 0).then_some(0..start);
             return all.into_iter().collect();
         };
-        };
         let tail = keys.tail.unwrap_or(start);
         let mut runs: Vec<Range<usize>> = Vec::new();
         for column in list.iter().map(|&c| c as usize).take_while(|&c| c < tail) {
