@@ -1,0 +1,400 @@
+//! The second half of a step: draft, verify, accept, commit.
+
+use super::Decoder;
+use super::live::Live;
+use crate::accept::{DraftedToken, commit};
+use crate::sampling::{History, logprobs};
+use crate::{
+    Block, CacheError, DraftContext, DraftRow, Emitted, Error, Event, FinishReason, Granularity,
+    Observation, ObservedRow, Outcome, Phase, Proposal, Result, RowDraft, RowOutcome, SeqId, Token,
+};
+use burn::prelude::*;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// What the target says about each token of the block.
+enum Verdicts {
+    /// The best token at each place, `[T]`: all that plain greedy rows need.
+    Best(Vec<Token>),
+    /// The logits, `[T, V]` in one piece.
+    Logits(Vec<f32>),
+}
+
+/// One row's part of the block and what came of it.
+struct Judged {
+    seq: SeqId,
+    planned: usize,
+    drafted: usize,
+    range: Range<usize>,
+    before: usize,
+    emitted: Vec<Emitted>,
+    finish: Option<FinishReason>,
+    error: Option<Error>,
+}
+
+impl Judged {
+    fn accepted(&self) -> usize {
+        self.emitted.iter().filter(|e| e.drafted).count()
+    }
+}
+
+impl Decoder {
+    /// Drafts for, verifies and commits every row that is prefilled.
+    pub(super) fn decode(&mut self, rows: &[SeqId]) -> Result<()> {
+        let ready: Vec<SeqId> = rows
+            .iter()
+            .copied()
+            .filter(|seq| self.pool.get(seq).is_some_and(Live::is_prefilled))
+            .collect();
+        if ready.is_empty() {
+            return Ok(());
+        }
+        let planned = self.plan(&ready);
+        let started = Instant::now();
+        let drafts = self.draft(&ready, &planned)?;
+        let draft_time = started.elapsed();
+
+        let started = Instant::now();
+        let mut block = Block::new(&self.target.spec().device);
+        for (seq, draft) in ready.iter().zip(&drafts) {
+            let live = &self.pool[seq];
+            let mut tokens = vec![live.content[live.cached]];
+            tokens.extend_from_slice(&draft.tokens);
+            block.push(*seq, live.cached, &tokens);
+        }
+        let forward = self.forward(&block, Phase::Verify)?;
+        let verdicts = match self.read(forward.hidden, &ready) {
+            Ok(verdicts) => verdicts,
+            Err(error) => {
+                self.cache.rollback();
+                return Err(error);
+            }
+        };
+        let verify_time = started.elapsed();
+
+        let mut judged = Vec::with_capacity(ready.len());
+        let parts = ready.iter().zip(&planned).zip(&drafts).zip(block.ranges());
+        for (((&seq, &planned), draft), range) in parts {
+            judged.push(self.judge(seq, planned, draft, range, &verdicts));
+        }
+        let keep: Vec<usize> = judged.iter().map(|row| row.emitted.len()).collect();
+        self.cache.commit(&keep)?;
+        self.account(&judged, draft_time, verify_time, block.len());
+        // What was emitted is told even when the drafter fails to learn from it.
+        let learned = self.tell_drafter(&judged, &forward.taps);
+        for row in judged {
+            self.tell(row);
+        }
+        learned
+    }
+
+    /// Draft lengths, cut to what each row can use.
+    fn plan(&mut self, ready: &[SeqId]) -> Vec<usize> {
+        let view = self.view(ready.iter().copied());
+        let plan = self.controller.plan(&view);
+        view.rows
+            .iter()
+            .enumerate()
+            .map(|(i, row)| plan.lengths.get(i).copied().unwrap_or(0).min(row.max_draft))
+            .collect()
+    }
+
+    /// One draft a row, made sane: at most as long as planned, cut before the first token that
+    /// cannot be emitted.
+    fn draft(&mut self, ready: &[SeqId], planned: &[usize]) -> Result<Vec<RowDraft>> {
+        let mut drafts = vec![RowDraft::default(); ready.len()];
+        let Some(drafter) = &mut self.drafter else {
+            return Ok(drafts);
+        };
+        let asked: Vec<usize> = (0..ready.len()).filter(|&i| planned[i] > 0).collect();
+        if asked.is_empty() {
+            return Ok(drafts);
+        }
+        let rows: Vec<DraftRow<'_>> = asked
+            .iter()
+            .map(|&i| {
+                let live = &self.pool[&ready[i]];
+                DraftRow::new(
+                    live.seq,
+                    &live.content,
+                    live.prompt_len,
+                    planned[i],
+                    &live.sampler,
+                )
+            })
+            .collect();
+        let cx = DraftContext {
+            rows: &rows,
+            target: &*self.target,
+            cache: &mut *self.cache,
+        };
+        let proposed = drafter.draft(cx);
+        // A drafter that ran the target leaves its entries staged.
+        self.cache.rollback();
+        let proposed = proposed?;
+        if proposed.rows.len() != asked.len() {
+            let what = format!("{} drafts for {} rows", proposed.rows.len(), asked.len());
+            return Err(Error::Contract {
+                part: drafter.name(),
+                what,
+            });
+        }
+        let vocab = self.target.spec().vocab;
+        for (&i, mut draft) in asked.iter().zip(proposed.rows) {
+            let legal =
+                |t: &Token| (*t as usize) < vocab && self.suppressed.binary_search(t).is_err();
+            let good = draft
+                .tokens
+                .iter()
+                .take(planned[i])
+                .take_while(|t| legal(t))
+                .count();
+            draft.tokens.truncate(good);
+            check_proposal(drafter.name(), &draft)?;
+            drafts[i] = draft;
+        }
+        Ok(drafts)
+    }
+
+    /// The one device-to-host read of a step.
+    fn read(&self, hidden: Tensor<2>, ready: &[SeqId]) -> Result<Verdicts> {
+        let vocab = self.target.spec().vocab;
+        let mut logits = self.target.logits(hidden);
+        let [tokens, width] = logits.dims();
+        if width < vocab {
+            return Err(CacheError::Shape {
+                what: "the target's logits",
+                got: vec![tokens, width],
+                want: vec![tokens, vocab],
+            }
+            .into());
+        }
+        if width > vocab {
+            logits = logits.slice([0..tokens, 0..vocab]);
+        }
+        if let Some(mask) = &self.suppress_mask {
+            logits = logits + mask.clone();
+        }
+        let plain = self.tie_margin.is_none()
+            && ready
+                .iter()
+                .all(|seq| self.pool[seq].sampler.is_plain_argmax());
+        let unreadable = |e| Error::Target(format!("its logits cannot be read: {e:?}").into());
+        if plain {
+            let best = logits.argmax(1).into_data();
+            let best = best.try_into_vec_as::<i64>().map_err(unreadable)?;
+            return Ok(Verdicts::Best(
+                best.into_iter().map(|t| t as Token).collect(),
+            ));
+        }
+        let logits = logits
+            .into_data()
+            .try_into_vec_as::<f32>()
+            .map_err(unreadable)?;
+        Ok(Verdicts::Logits(logits))
+    }
+
+    /// Chooses tokens for one row, place by place, as long as they are what was drafted, and cuts
+    /// them at end, stop and limit. The sequence's content grows by what is emitted.
+    fn judge(
+        &mut self,
+        seq: SeqId,
+        planned: usize,
+        draft: &RowDraft,
+        range: Range<usize>,
+        verdicts: &Verdicts,
+    ) -> Judged {
+        let vocab = self.target.spec().vocab;
+        let margin = self.tie_margin;
+        let live = self.pool.get_mut(&seq).expect("rows of a step are live");
+        let before = live.content.len();
+        let mut row = Judged {
+            seq,
+            planned,
+            drafted: draft.tokens.len(),
+            range: range.clone(),
+            before,
+            emitted: Vec::new(),
+            finish: None,
+            error: None,
+        };
+        let mut scratch = Vec::new();
+        for (i, place) in range.enumerate() {
+            let drafted = draft.tokens.get(i).copied();
+            let (token, extra) = match verdicts {
+                Verdicts::Best(best) => (Some(best[place]), None),
+                Verdicts::Logits(all) => {
+                    let raw = &all[place * vocab..(place + 1) * vocab];
+                    scratch.clear();
+                    scratch.extend_from_slice(raw);
+                    let history = History::new(&live.content, live.prompt_len);
+                    let from = drafted.map(|token| DraftedToken {
+                        token,
+                        q: draft.proposal.at(i),
+                    });
+                    (live.sampler.choose(history, &mut scratch, from), Some(raw))
+                }
+            };
+            let Some(token) = token else {
+                row.error = Some(Error::NoCandidate {
+                    seq,
+                    position: live.content.len(),
+                });
+                break;
+            };
+            if let (Some(margin), Some(raw)) = (margin, extra) {
+                let tie = u64::from(is_tie(raw, margin));
+                live.stats.ties += tie;
+                self.total.ties += tie;
+            }
+            let (logprob, top) = match (live.sampler.params().logprobs, extra) {
+                (Some(n), Some(raw)) => {
+                    let (logprob, top) = logprobs(raw, token, n);
+                    (Some(logprob), top)
+                }
+                _ => (None, Vec::new()),
+            };
+            live.content.push(token);
+            let agreed = drafted == Some(token);
+            row.emitted.push(Emitted {
+                token,
+                logprob,
+                top,
+                drafted: agreed,
+            });
+            if !agreed {
+                break;
+            }
+        }
+        let chosen: Vec<Token> = row.emitted.iter().map(|e| e.token).collect();
+        live.content.truncate(before);
+        let budget = live.budget();
+        let mut emitted = budget.emitted;
+        let cut = commit(&chosen, budget, |token| {
+            emitted += 1;
+            live.ends_with(token, emitted - 1)
+        });
+        row.emitted.truncate(cut.kept);
+        row.finish = cut.finish;
+        if row.finish.is_some() {
+            row.error = None;
+        }
+        live.content.extend_from_slice(&chosen[..cut.kept]);
+        // The anchor and all kept drafts but the newest token are in the cache now.
+        live.cached += cut.kept;
+        row
+    }
+
+    fn account(
+        &mut self,
+        judged: &[Judged],
+        draft_time: Duration,
+        verify_time: Duration,
+        block: usize,
+    ) {
+        let mut outcome = Outcome {
+            draft_time,
+            verify_time,
+            block,
+            ..Outcome::default()
+        };
+        for row in judged {
+            let accepted = row.accepted();
+            let emitted = row.emitted.len();
+            let live = self
+                .pool
+                .get_mut(&row.seq)
+                .expect("rows of a step are live");
+            live.stats.round(row.drafted, accepted, emitted);
+            live.stats.draft_time += draft_time;
+            live.stats.verify_time += verify_time;
+            self.total.round(row.drafted, accepted, emitted);
+            outcome.rows.push(RowOutcome {
+                seq: row.seq,
+                planned: row.planned,
+                drafted: row.drafted,
+                accepted,
+                emitted,
+                context: row.before - 1,
+                finished: row.finish.is_some() || row.error.is_some(),
+            });
+        }
+        self.total.draft_time += draft_time;
+        self.total.verify_time += verify_time;
+        self.controller.observe(&outcome);
+    }
+
+    fn tell_drafter(&mut self, judged: &[Judged], taps: &[Tensor<2>]) -> Result<()> {
+        let Some(drafter) = &mut self.drafter else {
+            return Ok(());
+        };
+        let rows: Vec<ObservedRow<'_>> = judged
+            .iter()
+            .map(|row| {
+                let live = &self.pool[&row.seq];
+                let committed = row.range.start..row.range.start + row.emitted.len();
+                ObservedRow::new(row.seq, &live.content, row.before - 1, committed)
+                    .with_draft(row.drafted, row.accepted())
+            })
+            .collect();
+        drafter.observe(&Observation::new(Phase::Verify, &rows, taps))
+    }
+
+    /// Turns what a row emitted into events.
+    fn tell(&mut self, row: Judged) {
+        let seq = row.seq;
+        let live = self.pool.get_mut(&seq).expect("rows of a step are live");
+        if live.sampler.params().logprobs.is_some() {
+            live.logprobs.extend(row.emitted.iter().cloned());
+        }
+        match live.granularity {
+            Granularity::Block if row.emitted.is_empty() => {}
+            Granularity::Block => {
+                self.events.push_back(Event::Tokens {
+                    seq,
+                    tokens: row.emitted,
+                });
+            }
+            Granularity::Token => {
+                self.events
+                    .extend(row.emitted.into_iter().map(|token| Event::Tokens {
+                        seq,
+                        tokens: vec![token],
+                    }))
+            }
+        }
+        match (row.finish, row.error) {
+            (Some(reason), _) => self.finish(seq, reason),
+            (None, Some(error)) => self.fail(seq, error),
+            (None, None) => {}
+        }
+    }
+}
+
+/// Whether the two best logits are closer than the margin.
+fn is_tie(logits: &[f32], margin: f32) -> bool {
+    let (mut best, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
+    for &l in logits {
+        if l > best {
+            second = best;
+            best = l;
+        } else if l > second {
+            second = l;
+        }
+    }
+    best - second < margin
+}
+
+/// A drawn draft must say where each of its tokens was drawn from, and give it a chance there.
+fn check_proposal(part: &'static str, draft: &RowDraft) -> Result<()> {
+    if draft.proposal == Proposal::Deterministic {
+        return Ok(());
+    }
+    for (i, &token) in draft.tokens.iter().enumerate() {
+        if draft.proposal.at(i).probability(token, token) <= 0.0 {
+            let what = format!("token {token} at place {i} of a draft has no probability in its q");
+            return Err(Error::Contract { part, what });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,1 @@
+//! Plain drafters for specdec: n-gram prompt look-up and a small autoregressive draft model.

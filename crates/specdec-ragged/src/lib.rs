@@ -1,0 +1,1 @@
+//! Ragged-batch KV caches for specdec: rows of different lengths, exact positions, rollback by length.

@@ -1,0 +1,1 @@
+//! Tokenizers, incremental detokenizing, stop strings and chat templates for specdec.
