@@ -218,6 +218,20 @@ pub enum CacheError {
         /// Layers of the cache.
         layers: usize,
     },
+    /// A layer attended twice in one pass.
+    #[error("layer {layer} attended twice in one pass")]
+    LayerTwice {
+        /// The layer.
+        layer: usize,
+    },
+    /// A pass is to be committed in which a layer did not attend.
+    #[error("layer {layer} of {layers} did not attend in this pass: nothing can be kept")]
+    LayerMissing {
+        /// The first such layer.
+        layer: usize,
+        /// Layers of the cache.
+        layers: usize,
+    },
     /// A tensor has the wrong shape.
     #[error("{what} has shape {got:?}, {want:?} is needed")]
     Shape {

@@ -1,1 +1,7 @@
-//! Plain drafters for specdec: n-gram prompt look-up and a small autoregressive draft model.
+#![doc = include_str!("../README.md")]
+
+mod model;
+mod ngram;
+
+pub use model::ModelDrafter;
+pub use ngram::{NgramDrafter, NgramSettings};

@@ -1,1 +1,6 @@
-//! Ragged-batch KV caches for specdec: rows of different lengths, exact positions, rollback by length.
+#![doc = include_str!("../README.md")]
+
+mod chunks;
+mod slots;
+
+pub use slots::{SlotCache, SlotOptions};

@@ -1,0 +1,234 @@
+use burn::prelude::*;
+use specdec_core::sampling::Proposed;
+use specdec_core::{
+    Block, BuildError, Draft, DraftContext, DraftRow, Drafter, Error, KvCache, ModelSpec, Phase,
+    Result, RowDraft, SeqId, TargetModel, Token,
+};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Drafts with a smaller model of the same vocabulary.
+///
+/// It keeps its own cache, and catches up by one rule: whatever part of a sequence's content the
+/// cache does not hold is run through the model, in one packed pass, before the first proposal.
+/// Proposed tokens are staged and always rolled back; those that were accepted are content the next
+/// time. So there is nothing to trim after a rejection and no hole to fill after full acceptance,
+/// whichever draft lengths (0 included) the rounds had.
+///
+/// A row goes on without drafts when its content outgrows the draft model's context, or when it
+/// holds a token that the draft model does not know.
+pub struct ModelDrafter {
+    model: Arc<dyn TargetModel>,
+    cache: Box<dyn KvCache>,
+    /// Sequences with a token the model does not know.
+    foreign: HashSet<SeqId>,
+    catch_up_chunk: usize,
+}
+
+impl std::fmt::Debug for ModelDrafter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelDrafter")
+            .field("spec", self.model.spec())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A row while it is being drafted for.
+struct Running<'r, 'a> {
+    /// Its place among the rows asked for.
+    at: usize,
+    row: &'r DraftRow<'a>,
+    k: usize,
+    picks: Vec<Proposed>,
+    tokens: Vec<Token>,
+}
+
+impl ModelDrafter {
+    /// Drafts with `model`, whose keys and values are kept in `cache`.
+    pub fn new(model: Arc<dyn TargetModel>, cache: impl KvCache + 'static) -> Self {
+        Self {
+            model,
+            cache: Box::new(cache),
+            foreign: HashSet::new(),
+            catch_up_chunk: 512,
+        }
+    }
+
+    /// The draft model's cache.
+    pub fn cache(&self) -> &dyn KvCache {
+        &*self.cache
+    }
+
+    /// How many tokens can be drafted for a row.
+    fn usable(&mut self, row: &DraftRow<'_>) -> usize {
+        let spec = self.model.spec();
+        let known = self.cache.len(row.seq);
+        let new = row.tokens.get(known..).unwrap_or_default();
+        if new.iter().any(|&t| t as usize >= spec.vocab) {
+            self.foreign.insert(row.seq);
+        }
+        if self.foreign.contains(&row.seq) {
+            return 0;
+        }
+        row.k.min(spec.context.saturating_sub(row.tokens.len()))
+    }
+
+    /// Runs the content the cache does not hold, all rows packed, in chunks; the last logits of
+    /// each row, `[rows][V]`.
+    fn catch_up(&mut self, rows: &[Running<'_, '_>]) -> Result<Vec<Vec<f32>>> {
+        let mut last: Vec<Vec<f32>> = vec![Vec::new(); rows.len()];
+        loop {
+            let mut block = Block::new(&self.model.spec().device);
+            let mut ends = Vec::new();
+            for (i, running) in rows.iter().enumerate() {
+                let (seq, tokens) = (running.row.seq, running.row.tokens);
+                let from = self.cache.len(seq);
+                let take = (tokens.len() - from).min(self.catch_up_chunk - block.len());
+                if take == 0 {
+                    continue;
+                }
+                block.push(seq, from, &tokens[from..from + take]);
+                if from + take == tokens.len() {
+                    ends.push((i, block.len() - 1));
+                }
+            }
+            if block.is_empty() {
+                return Ok(last);
+            }
+            let places: Vec<usize> = ends.iter().map(|&(_, place)| place).collect();
+            let logits = self.pass(&block, Phase::Prefill, &places)?;
+            let keep: Vec<usize> = block.rows().iter().map(|row| row.len).collect();
+            self.cache.commit(&keep)?;
+            for ((i, _), logits) in ends.into_iter().zip(logits) {
+                last[i] = logits;
+            }
+        }
+    }
+
+    /// The next logits of rows that have just been given a proposed token, staged only.
+    fn advance(&mut self, rows: &[&Running<'_, '_>]) -> Result<Vec<Vec<f32>>> {
+        let mut block = Block::new(&self.model.spec().device);
+        for running in rows {
+            let newest = running.tokens.len() - 1;
+            block.push(
+                running.row.seq,
+                running.row.tokens.len() + newest,
+                &running.tokens[newest..],
+            );
+        }
+        let places: Vec<usize> = (0..rows.len()).collect();
+        self.pass(&block, Phase::Draft, &places)
+    }
+
+    /// One pass; the logits at these places of the block, `[places][V]`.
+    fn pass(&mut self, block: &Block, phase: Phase, places: &[usize]) -> Result<Vec<Vec<f32>>> {
+        let mut attend = self.cache.begin(block.rows(), phase)?;
+        let forward = self.model.forward(block, &mut *attend, &[]);
+        drop(attend);
+        let hidden = match forward {
+            Ok(forward) => forward.hidden,
+            Err(error) => {
+                self.cache.rollback();
+                return Err(error);
+            }
+        };
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let index: Vec<i64> = places.iter().map(|&p| p as i64).collect();
+        let n = index.len();
+        let index = Tensor::<1, Int>::from_data(TensorData::new(index, [n]), block.device());
+        let logits = self.model.logits(hidden.select(0, index));
+        let [_, width] = logits.dims();
+        let vocab = self.model.spec().vocab;
+        if width < vocab {
+            self.cache.rollback();
+            let what = format!("{width} logits for a vocabulary of {vocab}");
+            return Err(Error::Contract {
+                part: "draft model",
+                what,
+            });
+        }
+        let values = logits.into_data().try_into_vec_as::<f32>().map_err(|e| {
+            Error::Drafter(format!("the draft model's logits cannot be read: {e:?}").into())
+        })?;
+        Ok(values
+            .chunks(width)
+            .map(|row| row[..vocab].to_vec())
+            .collect())
+    }
+}
+
+impl Running<'_, '_> {
+    /// Picks a token from the draft model's logits; false when the row is done.
+    fn pick(&mut self, logits: &mut [f32]) -> bool {
+        let Some(pick) = self.row.pick(&self.tokens, logits) else {
+            self.k = self.tokens.len();
+            return false;
+        };
+        self.tokens.push(pick.token);
+        self.picks.push(pick);
+        self.tokens.len() < self.k
+    }
+}
+
+impl Drafter for ModelDrafter {
+    fn name(&self) -> &'static str {
+        "draft-model"
+    }
+
+    fn draft(&mut self, cx: DraftContext<'_>) -> Result<Draft> {
+        let mut running: Vec<Running<'_, '_>> = Vec::new();
+        for (at, row) in cx.rows.iter().enumerate() {
+            let k = self.usable(row);
+            if k > 0 {
+                running.push(Running {
+                    at,
+                    row,
+                    k,
+                    picks: Vec::new(),
+                    tokens: Vec::new(),
+                });
+            }
+        }
+        if !running.is_empty() {
+            let mut logits = self.catch_up(&running)?;
+            let mut going: Vec<bool> = running
+                .iter_mut()
+                .zip(&mut logits)
+                .map(|(r, logits)| r.pick(logits))
+                .collect();
+            while going.iter().any(|&g| g) {
+                let active: Vec<&Running<'_, '_>> = running
+                    .iter()
+                    .zip(&going)
+                    .filter(|(_, g)| **g)
+                    .map(|(r, _)| r)
+                    .collect();
+                let mut logits = self.advance(&active)?.into_iter();
+                for (r, going) in running.iter_mut().zip(&mut going).filter(|(_, g)| **g) {
+                    *going = logits.next().is_some_and(|mut logits| r.pick(&mut logits));
+                }
+            }
+            self.cache.rollback();
+        }
+        let mut rows = vec![RowDraft::default(); cx.rows.len()];
+        for r in running {
+            rows[r.at] = Proposed::into_draft(r.picks);
+        }
+        Ok(Draft { rows })
+    }
+
+    fn evict(&mut self, seq: SeqId) {
+        self.cache.evict(seq);
+        self.foreign.remove(&seq);
+    }
+
+    fn check(&self, _: &ModelSpec) -> Result<(), BuildError> {
+        if self.cache.can_rewind() {
+            Ok(())
+        } else {
+            Err(BuildError::CannotRewind)
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Tests of the ragged caches.
+
+mod slots;
+mod state_machine;
