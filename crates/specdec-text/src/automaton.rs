@@ -35,14 +35,19 @@ impl Automaton {
         for (index, pattern) in (0u32..).zip(patterns) {
             let mut at = 0;
             for &byte in pattern {
-                let found = nodes[at].children.binary_search_by_key(&byte, |&(byte, _)| byte);
+                let found = nodes[at]
+                    .children
+                    .binary_search_by_key(&byte, |&(byte, _)| byte);
                 at = match found {
                     Ok(place) => nodes[at].children[place].1 as usize,
                     Err(place) => {
                         let new = nodes.len();
                         let depth = nodes[at].depth + 1;
                         nodes[at].children.insert(place, (byte, new as u32));
-                        nodes.push(Node { depth, ..Node::default() });
+                        nodes.push(Node {
+                            depth,
+                            ..Node::default()
+                        });
                         new
                     }
                 };
@@ -62,12 +67,18 @@ impl Automaton {
 
     /// Sets the failure and output links, breadth first.
     fn link(&mut self) {
-        let mut queue: std::collections::VecDeque<usize> =
-            self.nodes[0].children.iter().map(|&(_, node)| node as usize).collect();
+        let mut queue: std::collections::VecDeque<usize> = self.nodes[0]
+            .children
+            .iter()
+            .map(|&(_, node)| node as usize)
+            .collect();
         while let Some(at) = queue.pop_front() {
             let fail = self.nodes[at].fail as usize;
-            self.nodes[at].output =
-                if self.nodes[fail].pattern.is_some() { fail as u32 } else { self.nodes[fail].output };
+            self.nodes[at].output = if self.nodes[fail].pattern.is_some() {
+                fail as u32
+            } else {
+                self.nodes[fail].output
+            };
             for place in 0..self.nodes[at].children.len() {
                 let (byte, child) = self.nodes[at].children[place];
                 self.nodes[child as usize].fail = self.step(State(fail as u32), byte).0;
@@ -97,15 +108,19 @@ impl Automaton {
     /// The patterns that end at this state, longest first: (pattern, its length).
     pub(crate) fn matches(&self, state: State) -> impl Iterator<Item = (usize, usize)> + '_ {
         let here = state.0;
-        let start =
-            if self.nodes[here as usize].pattern.is_some() { here } else { self.nodes[here as usize].output };
+        let start = if self.nodes[here as usize].pattern.is_some() {
+            here
+        } else {
+            self.nodes[here as usize].output
+        };
         std::iter::successors((start != 0).then_some(start), |&at| {
             let next = self.nodes[at as usize].output;
             (next != 0).then_some(next)
         })
         .filter_map(|at| {
             let node = &self.nodes[at as usize];
-            node.pattern.map(|pattern| (pattern as usize, node.depth as usize))
+            node.pattern
+                .map(|pattern| (pattern as usize, node.depth as usize))
         })
     }
 }

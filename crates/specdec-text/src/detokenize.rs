@@ -17,7 +17,11 @@ pub(crate) struct Hearing {
 
 impl Hearing {
     pub(crate) fn new(tokenizer: &Tokenizer) -> Self {
-        Self { tokenizer: tokenizer.clone(), show_special: false, droppable: tokenizer.leading_spaces() }
+        Self {
+            tokenizer: tokenizer.clone(),
+            show_special: false,
+            droppable: tokenizer.leading_spaces(),
+        }
     }
 
     pub(crate) fn continuing(&mut self) {
@@ -39,10 +43,18 @@ impl Hearing {
             let spaces = if special {
                 0
             } else {
-                bytes.iter().take(self.droppable).take_while(|&&byte| byte == b' ').count()
+                bytes
+                    .iter()
+                    .take(self.droppable)
+                    .take_while(|&&byte| byte == b' ')
+                    .count()
             };
             bytes = &bytes[spaces..];
-            self.droppable = if bytes.is_empty() { self.droppable - spaces } else { 0 };
+            self.droppable = if bytes.is_empty() {
+                self.droppable - spaces
+            } else {
+                0
+            };
         }
         Some(bytes)
     }
@@ -67,7 +79,10 @@ impl Detokenizer {
     /// A detokenizer at the beginning of a text; special tokens are hidden.
     #[must_use]
     pub fn new(tokenizer: &Tokenizer) -> Self {
-        Self { hearing: Hearing::new(tokenizer), pending: Vec::new() }
+        Self {
+            hearing: Hearing::new(tokenizer),
+            pending: Vec::new(),
+        }
     }
 
     /// Whether special tokens are part of the text.
@@ -120,7 +135,11 @@ impl Detokenizer {
     /// piece is empty. The detokenizer is then at the beginning of a new text.
     pub fn finish(&mut self) -> String {
         self.hearing.restart();
-        if std::mem::take(&mut self.pending).is_empty() { String::new() } else { String::from('\u{FFFD}') }
+        if std::mem::take(&mut self.pending).is_empty() {
+            String::new()
+        } else {
+            String::from('\u{FFFD}')
+        }
     }
 }
 

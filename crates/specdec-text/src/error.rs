@@ -103,14 +103,18 @@ pub enum TextError {
         message: String,
     },
     /// A role that could be mistaken for template text.
-    #[error("role {role:?} has characters other than letters, digits, '_', '-' and space, or spells a special token")]
+    #[error(
+        "role {role:?} has characters other than letters, digits, '_', '-' and space, or spells a special token"
+    )]
     Role {
         /// The role.
         role: String,
     },
     /// The template treats the conversation's contents in a way that leaves no proof of where the
     /// special tokens come from.
-    #[error("chat template {template:?} transforms a message so that its text cannot be told from the template's own")]
+    #[error(
+        "chat template {template:?} transforms a message so that its text cannot be told from the template's own"
+    )]
     UnsafeContent {
         /// The template's name.
         template: String,
@@ -118,16 +122,22 @@ pub enum TextError {
 }
 
 fn wanted(name: &Option<String>) -> String {
-    name.as_ref().map_or_else(String::new, |name| format!(" named {name:?}"))
+    name.as_ref()
+        .map_or_else(String::new, |name| format!(" named {name:?}"))
 }
 
 impl TextError {
     pub(crate) fn malformed(what: impl Into<String>, reason: impl ToString) -> Self {
-        Self::Malformed { what: what.into(), reason: reason.to_string() }
+        Self::Malformed {
+            what: what.into(),
+            reason: reason.to_string(),
+        }
     }
 
     pub(crate) fn encode(reason: impl ToString) -> Self {
-        Self::Encode { reason: reason.to_string() }
+        Self::Encode {
+            reason: reason.to_string(),
+        }
     }
 }
 

@@ -71,13 +71,21 @@ impl StopMatcher {
     /// A matcher at the beginning of a text.
     #[must_use]
     pub fn new(stops: &StopStrings) -> Self {
-        Self { stops: stops.clone(), state: State::default(), held: String::new(), matched: None }
+        Self {
+            stops: stops.clone(),
+            state: State::default(),
+            held: String::new(),
+            matched: None,
+        }
     }
 
     /// Takes the next piece.
     pub fn push(&mut self, piece: &str) -> StopOutput {
         if self.matched.is_some() {
-            return StopOutput { text: String::new(), matched: self.matched };
+            return StopOutput {
+                text: String::new(),
+                matched: self.matched,
+            };
         }
         let held = self.held.len();
         self.held.push_str(piece);
@@ -88,13 +96,19 @@ impl StopMatcher {
                 let mut text = std::mem::take(&mut self.held);
                 text.truncate(held + index + 1 - length);
                 self.matched = Some(stop);
-                return StopOutput { text, matched: self.matched };
+                return StopOutput {
+                    text,
+                    matched: self.matched,
+                };
             }
         }
         // A stop string begins with a whole character, so this is a character boundary.
         let keep = self.held.len() - self.stops.automaton.depth(self.state);
         let rest = self.held.split_off(keep);
-        StopOutput { text: std::mem::replace(&mut self.held, rest), matched: None }
+        StopOutput {
+            text: std::mem::replace(&mut self.held, rest),
+            matched: None,
+        }
     }
 
     /// The text held back just now.
@@ -113,7 +127,10 @@ impl StopMatcher {
     /// then at the beginning of a new text.
     pub fn finish(&mut self) -> StopOutput {
         self.state = State::default();
-        StopOutput { text: std::mem::take(&mut self.held), matched: self.matched.take() }
+        StopOutput {
+            text: std::mem::take(&mut self.held),
+            matched: self.matched.take(),
+        }
     }
 }
 
@@ -174,7 +191,12 @@ impl StopState {
         if self.matched.is_some() || self.stops.is_empty() {
             return self.matched;
         }
-        let Self { stops, state, hearing, matched } = self;
+        let Self {
+            stops,
+            state,
+            hearing,
+            matched,
+        } = self;
         for &byte in hearing.hear(id).unwrap_or_default() {
             *state = stops.automaton.step(*state, byte);
             if let Some((stop, _)) = stops.automaton.matches(*state).next() {

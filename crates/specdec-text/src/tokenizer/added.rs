@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use tokenizers::{
-    AddedToken, NormalizedString, NormalizerWrapper, Normalizer, Token,
+    AddedToken, NormalizedString, Normalizer, NormalizerWrapper, Token,
     tokenizer::normalizer::Range as Referential,
 };
 
@@ -53,8 +53,12 @@ impl Protected {
     }
 
     pub(crate) fn touches(&self, range: &Range<usize>) -> bool {
-        let place = self.0.partition_point(|protected| protected.end <= range.start);
-        self.0.get(place).is_some_and(|protected| protected.start < range.end)
+        let place = self
+            .0
+            .partition_point(|protected| protected.end <= range.start);
+        self.0
+            .get(place)
+            .is_some_and(|protected| protected.start < range.end)
     }
 }
 
@@ -84,7 +88,8 @@ impl AddedTokens {
         let mut normalizing_guards = false;
         for (id, token) in tokens {
             // A single character is never worth a guard: it could not be written at all any more.
-            let guard = (token.special || ends.contains(id)) && token.content.chars().nth(1).is_some();
+            let guard =
+                (token.special || ends.contains(id)) && token.content.chars().nth(1).is_some();
             let needle = Needle {
                 id: *id,
                 guarded: guard,
@@ -99,7 +104,9 @@ impl AddedTokens {
             if token.normalized {
                 let mut content = NormalizedString::from(token.content.as_str());
                 if let Some(normalizer) = normalizer {
-                    normalizer.normalize(&mut content).map_err(TextError::encode)?;
+                    normalizer
+                        .normalize(&mut content)
+                        .map_err(TextError::encode)?;
                     normalizing_guards |= guard;
                 }
                 normalized.push((content.get().to_owned(), needle));
@@ -154,7 +161,10 @@ struct Found {
 impl Haystack {
     fn new(tokens: Vec<(String, Needle)>) -> Self {
         let automaton = Automaton::new(tokens.iter().map(|(content, _)| content.as_bytes()));
-        Self { automaton, needles: tokens.into_iter().map(|(_, needle)| needle).collect() }
+        Self {
+            automaton,
+            needles: tokens.into_iter().map(|(_, needle)| needle).collect(),
+        }
     }
 
     /// All occurrences that may be tokens, leftmost first and longest first.
@@ -166,11 +176,12 @@ impl Haystack {
             state = self.automaton.step(state, byte);
             for (needle, length) in self.automaton.matches(state) {
                 let (start, end) = (index + 1 - length, index + 1);
-                let allowed = !self.needles[needle].guarded || {
+                let allowed = !self.needles[needle].guarded || protected.0.is_empty() || {
                     // Text that the normaliser made of nothing comes with no place; protect it.
-                    text.convert_offsets(Referential::Normalized(start..end)).is_some_and(|range| {
-                        !protected.touches(&(range.start + shift..range.end + shift))
-                    })
+                    text.convert_offsets(Referential::Normalized(start..end))
+                        .is_some_and(|range| {
+                            !protected.touches(&(range.start + shift..range.end + shift))
+                        })
                 };
                 if allowed {
                     found.push(Found { start, end, needle });
@@ -185,7 +196,12 @@ impl Haystack {
         let sentence = text.get();
         let mut parts = Vec::new();
         let (mut searched, mut written) = (0, 0);
-        for Found { mut start, mut end, needle } in self.occurrences(&text, protected) {
+        for Found {
+            mut start,
+            mut end,
+            needle,
+        } in self.occurrences(&text, protected)
+        {
             if start < searched {
                 continue;
             }
@@ -218,7 +234,9 @@ impl Haystack {
             .map(|(range, id)| {
                 let part = text
                     .slice(Referential::Normalized(range.clone()))
-                    .ok_or_else(|| format!("the added token at bytes {range:?} cannot be cut out"))?;
+                    .ok_or_else(|| {
+                        format!("the added token at bytes {range:?} cannot be cut out")
+                    })?;
                 let tokens = id.map(|id| {
                     let value = part.get().to_owned();
                     let length = value.len();

@@ -42,13 +42,31 @@ pub enum VocabularyDifference {
 
 impl fmt::Display for VocabularyDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |text: &Option<String>| text.as_ref().map_or_else(|| "no text".to_owned(), |t| format!("{t:?}"));
+        let text = |text: &Option<String>| {
+            text.as_ref()
+                .map_or_else(|| "no text".to_owned(), |t| format!("{t:?}"))
+        };
         let begin = |id: &Option<u32>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
         match self {
-            Self::Token { id, left, right } => write!(f, "token {id} is {} in one vocabulary and {} in the other", text(left), text(right)),
-            Self::Size { left, right } => write!(f, "one vocabulary has {left} tokens and the other {right}"),
-            Self::Begin { left, right } => write!(f, "the begin token is {} in one vocabulary and {} in the other", begin(left), begin(right)),
-            Self::End { left, right } => write!(f, "the end tokens are {left:?} in one vocabulary and {right:?} in the other"),
+            Self::Token { id, left, right } => write!(
+                f,
+                "token {id} is {} in one vocabulary and {} in the other",
+                text(left),
+                text(right)
+            ),
+            Self::Size { left, right } => {
+                write!(f, "one vocabulary has {left} tokens and the other {right}")
+            }
+            Self::Begin { left, right } => write!(
+                f,
+                "the begin token is {} in one vocabulary and {} in the other",
+                begin(left),
+                begin(right)
+            ),
+            Self::End { left, right } => write!(
+                f,
+                "the end tokens are {left:?} in one vocabulary and {right:?} in the other"
+            ),
         }
     }
 }
@@ -65,21 +83,32 @@ impl Tokenizer {
     #[must_use]
     pub fn first_difference(&self, other: &Self) -> Option<VocabularyDifference> {
         let (left, right) = (self.table().len_with_text(), other.table().len_with_text());
-        let text = |bytes: Option<&[u8]>| bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        let text =
+            |bytes: Option<&[u8]>| bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         for id in (0u32..).take(left.min(right)) {
             let (a, b) = (self.token_slice(id), other.token_slice(id));
             if a != b {
-                return Some(VocabularyDifference::Token { id, left: text(a), right: text(b) });
+                return Some(VocabularyDifference::Token {
+                    id,
+                    left: text(a),
+                    right: text(b),
+                });
             }
         }
         if left != right {
             return Some(VocabularyDifference::Size { left, right });
         }
         if self.bos_id() != other.bos_id() {
-            return Some(VocabularyDifference::Begin { left: self.bos_id(), right: other.bos_id() });
+            return Some(VocabularyDifference::Begin {
+                left: self.bos_id(),
+                right: other.bos_id(),
+            });
         }
         if self.eos_ids() != other.eos_ids() {
-            return Some(VocabularyDifference::End { left: self.eos_ids().clone(), right: other.eos_ids().clone() });
+            return Some(VocabularyDifference::End {
+                left: self.eos_ids().clone(),
+                right: other.eos_ids().clone(),
+            });
         }
         None
     }

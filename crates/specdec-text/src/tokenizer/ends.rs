@@ -28,7 +28,9 @@ const WHERE_SPECIAL: &[&str] = &["</s>", "<eos>", "<EOT>", "[EOS]"];
 const END: &str = "<|end|>";
 
 /// The end tokens among (id, text, special) of the tokens beside the text.
-pub(crate) fn well_known<'a>(tokens: impl Iterator<Item = (u32, &'a str, bool)> + Clone) -> BTreeSet<u32> {
+pub(crate) fn well_known<'a>(
+    tokens: impl Iterator<Item = (u32, &'a str, bool)> + Clone,
+) -> BTreeSet<u32> {
     let end_is_inner = tokens.clone().any(|(_, text, _)| text == "<|return|>");
     tokens
         .filter(|&(_, text, special)| {

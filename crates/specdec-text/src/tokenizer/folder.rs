@@ -21,6 +21,14 @@ struct Probe {
     decoder: Value,
     #[serde(default)]
     pre_tokenizer: Value,
+    #[serde(default)]
+    added_tokens: Vec<AddedProbe>,
+}
+
+#[derive(Deserialize)]
+struct AddedProbe {
+    id: u32,
+    content: String,
 }
 
 #[derive(Deserialize)]
@@ -46,7 +54,10 @@ impl Tokenizer {
     /// [`TextError::Read`]; otherwise as [`from_bytes`](Self::from_bytes).
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|source| TextError::Read { path: path.to_owned(), source })?;
+        let bytes = fs::read(path).map_err(|source| TextError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
         Self::from_bytes(&bytes)
     }
 
@@ -69,10 +80,18 @@ impl Tokenizer {
         let path = path.as_ref();
         let tokenizer = path.join("tokenizer.json");
         let Some(bytes) = read_optional(&tokenizer)? else {
-            let lone = ["tokenizer.model", "vocab.txt", "vocab.json"].iter().find(|name| path.join(name).exists());
+            let lone = ["tokenizer.model", "vocab.txt", "vocab.json"]
+                .iter()
+                .find(|name| path.join(name).exists());
             return Err(lone.map_or_else(
-                || TextError::Read { path: tokenizer, source: io::ErrorKind::NotFound.into() },
-                |name| TextError::Unsupported { part: "tokenizer file", kind: (*name).to_owned() },
+                || TextError::Read {
+                    path: tokenizer,
+                    source: io::ErrorKind::NotFound.into(),
+                },
+                |name| TextError::Unsupported {
+                    part: "tokenizer file",
+                    kind: (*name).to_owned(),
+                },
             ));
         };
         let tokenizer_config = read_json(&path.join("tokenizer_config.json"))?;
@@ -82,8 +101,12 @@ impl Tokenizer {
         }
         if let Ok(folder) = fs::read_dir(path.join("additional_chat_templates")) {
             for file in folder.flatten().map(|file| file.path()) {
-                let name = file.file_stem().and_then(|name| name.to_str()).map(str::to_owned);
-                if let (Some(name), Some("jinja")) = (name, file.extension().and_then(|e| e.to_str()))
+                let name = file
+                    .file_stem()
+                    .and_then(|name| name.to_str())
+                    .map(str::to_owned);
+                if let (Some(name), Some("jinja")) =
+                    (name, file.extension().and_then(|e| e.to_str()))
                     && let Some(template) = read_optional(&file)?
                 {
                     let template = utf8(&name, template)?;
@@ -105,7 +128,10 @@ fn read_optional(path: &Path) -> Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(TextError::Read { path: path.to_owned(), source }),
+        Err(source) => Err(TextError::Read {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 
@@ -144,40 +170,78 @@ fn token_text(value: &Value) -> Option<&str> {
 /// One id or a list of ids.
 fn ids(value: &Value) -> impl Iterator<Item = u32> + '_ {
     let one = value.as_u64();
-    let many = value.as_array().into_iter().flatten().filter_map(Value::as_u64);
-    one.into_iter().chain(many).filter_map(|id| u32::try_from(id).ok())
+    let many = value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_u64);
+    one.into_iter()
+        .chain(many)
+        .filter_map(|id| u32::try_from(id).ok())
 }
 
 /// The special tokens by the names that templates use, and the templates' other constants.
 fn names(config: &Value) -> BTreeMap<String, Value> {
-    const TOKENS: [&str; 7] =
-        ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+    const TOKENS: [&str; 7] = [
+        "bos_token",
+        "eos_token",
+        "unk_token",
+        "sep_token",
+        "pad_token",
+        "cls_token",
+        "mask_token",
+    ];
     let mut names: BTreeMap<String, Value> = TOKENS
         .iter()
         .filter_map(|&name| Some((name.to_owned(), Value::from(token_text(&config[name])?))))
         .collect();
     if let Some(list) = config["additional_special_tokens"].as_array() {
-        let list: Vec<Value> = list.iter().filter_map(token_text).map(Value::from).collect();
+        let list: Vec<Value> = list
+            .iter()
+            .filter_map(token_text)
+            .map(Value::from)
+            .collect();
         names.insert("additional_special_tokens".to_owned(), Value::Array(list));
     }
     names
 }
 
 fn read(bytes: &[u8], neighbours: &Neighbours) -> Result<Tokenizer> {
-    let malformed = |error: &dyn ToString| TextError::malformed("tokenizer.json", error.to_string());
+    let malformed =
+        |error: &dyn ToString| TextError::malformed("tokenizer.json", error.to_string());
     let probe: Probe = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
     if let Some(kind) = probe.model.kind
         && !matches!(kind.as_str(), "BPE" | "Unigram")
     {
-        return Err(TextError::Unsupported { part: "tokenizer kind", kind });
+        return Err(TextError::Unsupported {
+            part: "tokenizer kind",
+            kind,
+        });
     }
     let spelling = Spelling::read(&probe.decoder, &probe.pre_tokenizer)?;
     let mut engine = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| malformed(&error))?;
-    engine.with_truncation(None).map_err(|error| malformed(&error))?.with_padding(None);
+    // The engine numbers added tokens by itself and only warns where the file says otherwise.
+    for token in &probe.added_tokens {
+        let given = engine.token_to_id(&token.content);
+        if given.is_some_and(|given| given != token.id) {
+            let AddedProbe { id, content } = token;
+            return Err(malformed(&format!(
+                "added token {content:?} is {id} in the list, but another id by its place"
+            )));
+        }
+    }
+    engine
+        .with_truncation(None)
+        .map_err(|error| malformed(&error))?
+        .with_padding(None);
 
     let config = &neighbours.tokenizer_config;
     let mut ends = BTreeSet::new();
-    for source in [&neighbours.generation_config, &neighbours.config, &neighbours.config["text_config"]] {
+    for source in [
+        &neighbours.generation_config,
+        &neighbours.config,
+        &neighbours.config["text_config"],
+    ] {
         ends.extend(ids(&source["eos_token_id"]));
     }
     // The config may name begin and end tokens that tokenizer.json has among its words.
@@ -194,13 +258,21 @@ fn read(bytes: &[u8], neighbours: &Neighbours) -> Result<Tokenizer> {
         .filter(|(id, text)| !added.contains_key(id) && text.chars().nth(1).is_some())
         .map(|(_, text)| AddedToken::from(text.clone(), true))
         .collect();
-    engine.add_special_tokens(missing).map_err(|error| malformed(&error))?;
+    engine
+        .add_special_tokens(missing)
+        .map_err(|error| malformed(&error))?;
 
     // What the post-processor puts around a text is all there is around an empty one.
-    let around = engine.encode("", true).map_err(|error| malformed(&error))?.get_ids().to_vec();
+    let around = engine
+        .encode("", true)
+        .map_err(|error| malformed(&error))?
+        .get_ids()
+        .to_vec();
     let declared = if config.is_null() {
         let fallback = [&neighbours.generation_config, &neighbours.config];
-        let configured = fallback.into_iter().find_map(|source| ids(&source["bos_token_id"]).next());
+        let configured = fallback
+            .into_iter()
+            .find_map(|source| ids(&source["bos_token_id"]).next());
         configured.or_else(|| around.first().copied().filter(|id| !ends.contains(id)))
     } else {
         bos.map(|(id, _)| id)
@@ -230,17 +302,32 @@ fn entries(engine: &tokenizers::Tokenizer, spelling: &Spelling) -> Vec<Option<En
         entries[id] = Some(entry);
     };
     for (text, id) in engine.get_vocab(false) {
-        put(id, Entry { bytes: spelling.bytes(&text), special: false });
+        put(
+            id,
+            Entry {
+                bytes: spelling.bytes(&text),
+                special: false,
+            },
+        );
     }
     for (id, token) in engine.get_added_tokens_decoder() {
         let bytes = spelling.added_bytes(&token.content, token.special);
-        put(id, Entry { bytes, special: token.special });
+        put(
+            id,
+            Entry {
+                bytes,
+                special: token.special,
+            },
+        );
     }
     entries
 }
 
 /// The template constants of a GGUF file, by the ids that it names.
-pub(super) fn names_by_id(tokens: &[String], ids: &[(&str, Option<u32>)]) -> BTreeMap<String, Value> {
+pub(super) fn names_by_id(
+    tokens: &[String],
+    ids: &[(&str, Option<u32>)],
+) -> BTreeMap<String, Value> {
     let named = ids.iter().filter_map(|&(name, id)| {
         let text = tokens.get(usize::try_from(id?).ok()?)?;
         Some((name.to_owned(), Value::from(text.as_str())))

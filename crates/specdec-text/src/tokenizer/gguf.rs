@@ -1,8 +1,6 @@
 //! The vocabulary inside a GGUF file.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tokenizers::{
     AddedToken, ModelWrapper, NormalizerWrapper,
@@ -90,12 +88,18 @@ impl Tokenizer {
         let kind = vocabulary.model.as_str();
         if !matches!(kind, "gpt2" | "llama") {
             let kind = kind.to_owned();
-            return Err(TextError::Unsupported { part: "GGUF tokenizer kind (tokenizer.ggml.model)", kind });
+            return Err(TextError::Unsupported {
+                part: "GGUF tokenizer kind (tokenizer.ggml.model)",
+                kind,
+            });
         }
         let kinds = vocabulary.kinds()?;
         vocabulary.check_ids()?;
-        let (mut engine, spelling, add_bos) =
-            if kind == "gpt2" { vocabulary.byte_level(&kinds)? } else { vocabulary.sentence_piece(&kinds)? };
+        let (mut engine, spelling, add_bos) = if kind == "gpt2" {
+            vocabulary.byte_level(&kinds)?
+        } else {
+            vocabulary.sentence_piece(&kinds)?
+        };
         let mut added = Vec::new();
         let mut entries = Vec::with_capacity(kinds.len());
         for (text, &kind) in vocabulary.tokens.iter().zip(&kinds) {
@@ -104,12 +108,20 @@ impl Tokenizer {
             if beside && !text.is_empty() {
                 added.push(AddedToken::from(text.as_str(), special).normalized(false));
             }
-            let bytes = if beside { spelling.added_bytes(text, special) } else { spelling.bytes(text) };
+            let bytes = if beside {
+                spelling.added_bytes(text, special)
+            } else {
+                spelling.bytes(text)
+            };
             entries.push((kind != Kind::Unused).then_some(Entry { bytes, special }));
         }
-        engine.add_tokens(added).map_err(|error| TextError::malformed("tokenizer.ggml.tokens", error))?;
-        let ends: BTreeSet<u32> =
-            [vocabulary.eos_id, vocabulary.eot_id, vocabulary.eom_id].into_iter().flatten().collect();
+        engine
+            .add_tokens(added)
+            .map_err(|error| TextError::malformed("tokenizer.ggml.tokens", error))?;
+        let ends: BTreeSet<u32> = [vocabulary.eos_id, vocabulary.eot_id, vocabulary.eom_id]
+            .into_iter()
+            .flatten()
+            .collect();
         let names = names_by_id(
             &vocabulary.tokens,
             &[
@@ -119,7 +131,10 @@ impl Tokenizer {
                 ("pad_token", vocabulary.pad_id),
             ],
         );
-        let templates = vocabulary.chat_template.iter().map(|source| ("default".to_owned(), source.clone()));
+        let templates = vocabulary
+            .chat_template
+            .iter()
+            .map(|source| ("default".to_owned(), source.clone()));
         let settings = Settings {
             bos: vocabulary.bos_id,
             ends,
@@ -135,11 +150,18 @@ impl Tokenizer {
 impl GgufVocabulary {
     fn check_length(&self, key: &'static str, found: usize) -> Result<()> {
         let tokens = self.tokens.len();
-        if found == tokens { Ok(()) } else { Err(TextError::LengthMismatch { key, found, tokens }) }
+        if found == tokens {
+            Ok(())
+        } else {
+            Err(TextError::LengthMismatch { key, found, tokens })
+        }
     }
 
     fn missing(&self, key: &'static str) -> TextError {
-        TextError::MissingKey { key, kind: self.model.clone() }
+        TextError::MissingKey {
+            key,
+            kind: self.model.clone(),
+        }
     }
 
     /// The token types, with what else the file says about them.
@@ -178,7 +200,11 @@ impl GgufVocabulary {
             if let Some(id) = id
                 && id as usize >= vocab_size
             {
-                return Err(TextError::IdOutOfRange { key, id, vocab_size });
+                return Err(TextError::IdOutOfRange {
+                    key,
+                    id,
+                    vocab_size,
+                });
             }
         }
         Ok(())
@@ -196,22 +222,40 @@ impl GgufVocabulary {
     }
 
     fn byte_level(&self, kinds: &[Kind]) -> Result<(tokenizers::Tokenizer, Spelling, bool)> {
-        let pre = self.pre.as_deref().ok_or_else(|| self.missing("tokenizer.ggml.pre"))?;
+        let pre = self
+            .pre
+            .as_deref()
+            .ok_or_else(|| self.missing("tokenizer.ggml.pre"))?;
         let split = pre_split(pre)?;
-        let lines = self.merges.as_ref().ok_or_else(|| self.missing("tokenizer.ggml.merges"))?;
+        let lines = self
+            .merges
+            .as_ref()
+            .ok_or_else(|| self.missing("tokenizer.ggml.merges"))?;
         let ids = self.ids(|index| kinds[index] != Kind::Unused);
-        let unused: BTreeSet<&str> =
-            self.tokens.iter().zip(kinds).filter(|&(_, &kind)| kind == Kind::Unused).map(|(text, _)| text.as_str()).collect();
+        let unused: BTreeSet<&str> = self
+            .tokens
+            .iter()
+            .zip(kinds)
+            .filter(|&(_, &kind)| kind == Kind::Unused)
+            .map(|(text, _)| text.as_str())
+            .collect();
         let mut merges: Merges = Vec::with_capacity(lines.len());
         for line in lines {
             // A token may begin with a space, so the separator is not the first character.
             let first = line.chars().next().map_or(0, char::len_utf8);
             let place = line[first..].find(' ').map(|place| place + first);
-            let Some((left, right)) = place.map(|place| (&line[..place], &line[place + 1..])) else {
-                return Err(TextError::malformed("tokenizer.ggml.merges", format!("{line:?} is not two tokens")));
+            let Some((left, right)) = place.map(|place| (&line[..place], &line[place + 1..]))
+            else {
+                return Err(TextError::malformed(
+                    "tokenizer.ggml.merges",
+                    format!("{line:?} is not two tokens"),
+                ));
             };
             let whole = format!("{left}{right}");
-            if ![left, right, &whole].iter().any(|text| unused.contains(text)) {
+            if ![left, right, &whole]
+                .iter()
+                .any(|text| unused.contains(text))
+            {
                 merges.push((left.to_owned(), right.to_owned()));
             }
         }
@@ -222,15 +266,24 @@ impl GgufVocabulary {
             .map_err(|error| TextError::malformed("tokenizer.ggml.merges", error))?;
         let mut engine = tokenizers::Tokenizer::new(ModelWrapper::BPE(model));
         engine.with_pre_tokenizer(Some(split.pre_tokenizer()?));
-        engine.with_normalizer(split.normalizer()).map_err(|error| TextError::malformed("tokenizer.ggml.pre", error))?;
+        engine
+            .with_normalizer(split.normalizer())
+            .map_err(|error| TextError::malformed("tokenizer.ggml.pre", error))?;
         Ok((engine, Spelling::byte_level(), split.add_bos))
     }
 
     fn sentence_piece(&self, kinds: &[Kind]) -> Result<(tokenizers::Tokenizer, Spelling, bool)> {
-        let scores = self.scores.as_ref().ok_or_else(|| self.missing("tokenizer.ggml.scores"))?;
+        let scores = self
+            .scores
+            .as_ref()
+            .ok_or_else(|| self.missing("tokenizer.ggml.scores"))?;
         self.check_length("tokenizer.ggml.scores", scores.len())?;
-        let byte = |index: usize| kinds[index] == Kind::Byte || (self.token_types.is_none() && fallback_byte(&self.tokens[index]).is_some());
-        let mergeable = self.ids(|index| matches!(kinds[index], Kind::Normal | Kind::UserDefined) && !byte(index));
+        let byte = |index: usize| {
+            kinds[index] == Kind::Byte
+                || (self.token_types.is_none() && fallback_byte(&self.tokens[index]).is_some())
+        };
+        let mergeable = self
+            .ids(|index| matches!(kinds[index], Kind::Normal | Kind::UserDefined) && !byte(index));
         let ids = self.ids(|index| kinds[index] != Kind::Unused);
         let mut model = BPE::builder()
             .vocab_and_merges(vocab(&ids), scored_merges(&mergeable, scores))
@@ -240,11 +293,14 @@ impl GgufVocabulary {
         if let Some(unknown) = self.unk_id.map(|id| id as usize).or(unknown) {
             model = model.unk_token(self.tokens[unknown].clone());
         }
-        let model = model.build().map_err(|error| TextError::malformed("tokenizer.ggml.tokens", error))?;
+        let model = model
+            .build()
+            .map_err(|error| TextError::malformed("tokenizer.ggml.tokens", error))?;
         let mut engine = tokenizers::Tokenizer::new(ModelWrapper::BPE(model));
         let prefix = self.add_space_prefix.unwrap_or(true);
         let space = VISIBLE_SPACE.to_string();
-        let replace = Replace::new(" ", space.clone()).map_err(|error| TextError::malformed("normalizer", error))?;
+        let replace = Replace::new(" ", space.clone())
+            .map_err(|error| TextError::malformed("normalizer", error))?;
         let mut steps: Vec<NormalizerWrapper> = Vec::new();
         if prefix {
             steps.push(Prepend::new(space).into());
@@ -258,7 +314,9 @@ impl GgufVocabulary {
 }
 
 fn vocab(ids: &HashMap<&str, u32>) -> Vocab {
-    ids.iter().map(|(&text, &id)| (text.to_owned(), id)).collect()
+    ids.iter()
+        .map(|(&text, &id)| (text.to_owned(), id))
+        .collect()
 }
 
 /// The merges that SentencePiece makes: always the neighbours whose union has the highest score. Ordered by that score,
@@ -273,6 +331,12 @@ fn scored_merges(ids: &HashMap<&str, u32>, scores: &[f32]) -> Merges {
             }
         }
     }
-    ranked.sort_by(|x, y| y.0.total_cmp(&x.0).then((x.1, x.2, x.3).cmp(&(y.1, y.2, y.3))));
-    ranked.into_iter().map(|(_, _, _, _, left, right)| (left.to_owned(), right.to_owned())).collect()
+    ranked.sort_by(|x, y| {
+        y.0.total_cmp(&x.0)
+            .then((x.1, x.2, x.3).cmp(&(y.1, y.2, y.3)))
+    });
+    ranked
+        .into_iter()
+        .map(|(_, _, _, _, left, right)| (left.to_owned(), right.to_owned()))
+        .collect()
 }

@@ -17,12 +17,12 @@ use std::{
 use serde_json::Value;
 use tokenizers::{Model, Normalizer, OffsetType, PreTokenizedString, PreTokenizer, Token};
 
-pub use self::{difference::VocabularyDifference, gguf::GgufVocabulary};
 pub(crate) use self::added::Protected;
 use self::{
     added::AddedTokens,
     table::{Entry, TokenTable},
 };
+pub use self::{difference::VocabularyDifference, gguf::GgufVocabulary};
 use crate::{
     Detokenizer,
     error::{Result, TextError},
@@ -90,7 +90,9 @@ impl Tokenizer {
     ) -> Result<Self> {
         let mut tokens: Vec<_> = engine.get_added_tokens_decoder().into_iter().collect();
         tokens.sort_by_key(|&(id, _)| id);
-        let named = tokens.iter().map(|(id, token)| (*id, token.content.as_str(), token.special));
+        let named = tokens
+            .iter()
+            .map(|(id, token)| (*id, token.content.as_str(), token.special));
         settings.ends.extend(ends::well_known(named));
         let guarded: BTreeSet<u32> = settings.ends.iter().copied().chain(settings.bos).collect();
         let added = AddedTokens::new(&tokens, engine.get_normalizer(), &guarded)?;
@@ -98,7 +100,15 @@ impl Tokenizer {
         for id in guarded {
             table.set_special(id);
         }
-        Ok(Self { inner: Arc::new(Inner { engine, table, added, leading_spaces, settings }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                engine,
+                table,
+                added,
+                leading_spaces,
+                settings,
+            }),
+        })
     }
 
     fn table(&self) -> &TokenTable {
@@ -162,7 +172,9 @@ impl Tokenizer {
     pub(crate) fn encode_protected(&self, text: &str, protected: &Protected) -> Result<Vec<u32>> {
         let Inner { engine, added, .. } = &*self.inner;
         let mut parts = PreTokenizedString::from(text);
-        parts.split(|_, part| added.split_raw(part, protected)).map_err(TextError::encode)?;
+        parts
+            .split(|_, part| added.split_raw(part, protected))
+            .map_err(TextError::encode)?;
         parts
             .split(|_, mut part| {
                 if let Some(normalizer) = engine.get_normalizer() {
@@ -172,7 +184,9 @@ impl Tokenizer {
             })
             .map_err(TextError::encode)?;
         if let Some(pre_tokenizer) = engine.get_pre_tokenizer() {
-            pre_tokenizer.pre_tokenize(&mut parts).map_err(TextError::encode)?;
+            pre_tokenizer
+                .pre_tokenize(&mut parts)
+                .map_err(TextError::encode)?;
         }
         parts
             .tokenize(|part| {
@@ -184,7 +198,9 @@ impl Tokenizer {
                 }
             })
             .map_err(TextError::encode)?;
-        let encoding = parts.into_encoding(None, 0, OffsetType::None).map_err(TextError::encode)?;
+        let encoding = parts
+            .into_encoding(None, 0, OffsetType::None)
+            .map_err(TextError::encode)?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -195,10 +211,15 @@ impl Tokenizer {
         let tokens = model.tokenize(word)?;
         let forged = tokens.iter().find(|token| {
             self.inner.added.is_guarded(token.id)
-                && word.get(token.offsets.0..token.offsets.1) == model.id_to_token(token.id).as_deref()
+                && word.get(token.offsets.0..token.offsets.1)
+                    == model.id_to_token(token.id).as_deref()
         });
-        let Some(forged) = forged else { return Ok(tokens) };
-        let Some(first) = word[forged.offsets.0..].chars().next() else { return Ok(tokens) };
+        let Some(forged) = forged else {
+            return Ok(tokens);
+        };
+        let Some(first) = word[forged.offsets.0..].chars().next() else {
+            return Ok(tokens);
+        };
         let (before, after) = word.split_at(forged.offsets.0 + first.len_utf8());
         if after.is_empty() {
             return Err(format!("{word:?} can only be written with a special token").into());

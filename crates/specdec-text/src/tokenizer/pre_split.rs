@@ -6,7 +6,11 @@
 use tokenizers::{
     NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior,
     normalizers::NFC,
-    pre_tokenizers::{byte_level::ByteLevel, sequence::Sequence, split::{Split, SplitPattern}},
+    pre_tokenizers::{
+        byte_level::ByteLevel,
+        sequence::Sequence,
+        split::{Split, SplitPattern},
+    },
 };
 
 use crate::error::{Result, TextError};
@@ -36,35 +40,68 @@ pub(crate) struct PreSplit {
 /// # Errors
 /// [`TextError::Unsupported`] with the name.
 pub(crate) fn pre_split(name: &str) -> Result<PreSplit> {
-    let plain = |expressions| PreSplit { expressions, composed: false, ignore_merges: false, add_bos: false };
+    let plain = |expressions| PreSplit {
+        expressions,
+        composed: false,
+        ignore_merges: false,
+        add_bos: false,
+    };
     Ok(match name {
         "default" => plain(&[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"]),
         "gpt-2" | "phi-2" | "exaone4" | "gigachat" | "a.x-4.0" | "mellum" | "jais" | "trillion"
         | "granite-docling" => plain(&[GPT2]),
-        "mpt" | "olmo" => PreSplit { composed: true, ..plain(&[GPT2]) },
+        "mpt" | "olmo" => PreSplit {
+            composed: true,
+            ..plain(&[GPT2])
+        },
         "smollm" | "starcoder" | "refact" | "codeshell" | "exaone" | "minerva-7b" | "mellum2" => {
             plain(&[r"\p{N}", GPT2])
         }
-        "command-r" => PreSplit { composed: true, ..plain(&[r"\p{N}", GPT2]) },
-        "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0" | "lfm2" => {
-            PreSplit { ignore_merges: true, add_bos: true, ..plain(&[LLAMA3]) }
-        }
+        "command-r" => PreSplit {
+            composed: true,
+            ..plain(&[r"\p{N}", GPT2])
+        },
+        "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0"
+        | "lfm2" => PreSplit {
+            ignore_merges: true,
+            add_bos: true,
+            ..plain(&[LLAMA3])
+        },
         "dbrx" | "smaug-bpe" | "glm4" | "chatglm-bpe" => plain(&[LLAMA3]),
-        "qwen2" => PreSplit { composed: true, ..plain(&[QWEN2]) },
-        "deepseek-r1-qwen" | "stablelm2" | "megrez" | "hunyuan" | "grok-2" | "solar-open" => plain(&[QWEN2]),
-        "qwen35" => PreSplit { composed: true, ..plain(&[QWEN35]) },
+        "qwen2" => PreSplit {
+            composed: true,
+            ..plain(&[QWEN2])
+        },
+        "deepseek-r1-qwen" | "stablelm2" | "megrez" | "hunyuan" | "grok-2" | "solar-open" => {
+            plain(&[QWEN2])
+        }
+        "qwen35" => PreSplit {
+            composed: true,
+            ..plain(&[QWEN35])
+        },
         "seed-coder" => plain(&[SEED_CODER]),
         "gpt-4o" | "llama4" | "kanana2" | "minimax-m2" => plain(&[GPT4O]),
-        "tekken" => PreSplit { ignore_merges: true, add_bos: true, ..plain(&[TEKKEN]) },
-        "deepseek-coder" => {
-            plain(&["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-\u{D7FF}]+", r"\p{N}"])
-        }
+        "tekken" => PreSplit {
+            ignore_merges: true,
+            add_bos: true,
+            ..plain(&[TEKKEN])
+        },
+        "deepseek-coder" => plain(&[
+            "[\r\n]",
+            r"\s?\p{L}+",
+            r"\s?\p{P}+",
+            "[一-龥ࠀ-一가-\u{D7FF}]+",
+            r"\p{N}",
+        ]),
         "deepseek-v3" | "hunyuan-dense" | "joyai-llm" => {
             plain(&[r"\p{N}{1,3}", "[一-龥\u{3040}-ゟ゠-ヿ]+", DEEPSEEK3])
         }
         "falcon" => plain(&[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"]),
         _ => {
-            return Err(TextError::Unsupported { part: "GGUF pre-tokenizer (tokenizer.ggml.pre)", kind: name.to_owned() });
+            return Err(TextError::Unsupported {
+                part: "GGUF pre-tokenizer (tokenizer.ggml.pre)",
+                kind: name.to_owned(),
+            });
         }
     })
 }
@@ -76,10 +113,13 @@ impl PreSplit {
         let mut steps = Vec::new();
         for &expression in self.expressions {
             let pattern = SplitPattern::Regex(expression.to_owned());
-            let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false).map_err(unsupported)?;
+            let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
+                .map_err(unsupported)?;
             steps.push(PreTokenizerWrapper::Split(split));
         }
-        steps.push(PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, true, false)));
+        steps.push(PreTokenizerWrapper::ByteLevel(ByteLevel::new(
+            false, true, false,
+        )));
         Ok(PreTokenizerWrapper::Sequence(Sequence::new(steps)))
     }
 

@@ -22,7 +22,12 @@ pub(crate) struct Spelling {
 
 impl Spelling {
     pub(crate) fn byte_level() -> Self {
-        Self { byte_level: true, replace: Vec::new(), byte_fallback: false, leading_spaces: 0 }
+        Self {
+            byte_level: true,
+            replace: Vec::new(),
+            byte_fallback: false,
+            leading_spaces: 0,
+        }
     }
 
     pub(crate) fn sentence_piece(leading_spaces: usize) -> Self {
@@ -40,11 +45,18 @@ impl Spelling {
             return if mentions(pre_tokenizer, "ByteLevel") {
                 Ok(Self::byte_level())
             } else {
-                Err(TextError::Unsupported { part: "tokenizer decoder", kind: "none".to_owned() })
+                Err(TextError::Unsupported {
+                    part: "tokenizer decoder",
+                    kind: "none".to_owned(),
+                })
             };
         }
-        let mut spelling =
-            Self { byte_level: false, replace: Vec::new(), byte_fallback: false, leading_spaces: 0 };
+        let mut spelling = Self {
+            byte_level: false,
+            replace: Vec::new(),
+            byte_fallback: false,
+            leading_spaces: 0,
+        };
         spelling.read_step(decoder)?;
         Ok(spelling)
     }
@@ -52,8 +64,15 @@ impl Spelling {
     fn read_step(&mut self, step: &Value) -> Result<()> {
         let kind = step["type"].as_str().unwrap_or("unnamed");
         let unsupported = |detail: &str| {
-            let kind = if detail.is_empty() { kind.to_owned() } else { format!("{kind} ({detail})") };
-            TextError::Unsupported { part: "tokenizer decoder", kind }
+            let kind = if detail.is_empty() {
+                kind.to_owned()
+            } else {
+                format!("{kind} ({detail})")
+            };
+            TextError::Unsupported {
+                part: "tokenizer decoder",
+                kind,
+            }
         };
         match kind {
             "Sequence" => {
@@ -65,15 +84,19 @@ impl Spelling {
             "ByteFallback" => self.byte_fallback = true,
             "Fuse" => {}
             "Replace" => {
-                let from = step["pattern"]["String"].as_str().ok_or_else(|| unsupported("with a regex"))?;
+                let from = step["pattern"]["String"]
+                    .as_str()
+                    .ok_or_else(|| unsupported("with a regex"))?;
                 let to = step["content"].as_str().unwrap_or_default();
                 self.replace.push((from.to_owned(), to.to_owned()));
             }
             "Strip" => {
-                if step["content"].as_str() != Some(" ") || step["stop"].as_u64().unwrap_or(0) != 0 {
+                if step["content"].as_str() != Some(" ") || step["stop"].as_u64().unwrap_or(0) != 0
+                {
                     return Err(unsupported("of something other than leading spaces"));
                 }
-                self.leading_spaces += usize::try_from(step["start"].as_u64().unwrap_or(0)).unwrap_or(0);
+                self.leading_spaces +=
+                    usize::try_from(step["start"].as_u64().unwrap_or(0)).unwrap_or(0);
             }
             "Metaspace" => {
                 let from = step["replacement"].as_str().unwrap_or("\u{2581}");
@@ -111,7 +134,11 @@ impl Spelling {
     }
 
     fn replaced(&self, entry: &str) -> String {
-        self.replace.iter().fold(entry.to_owned(), |text, (from, to)| text.replace(from.as_str(), to))
+        self.replace
+            .iter()
+            .fold(entry.to_owned(), |text, (from, to)| {
+                text.replace(from.as_str(), to)
+            })
     }
 }
 
@@ -119,7 +146,8 @@ impl Spelling {
 fn mentions(value: &Value, kind: &str) -> bool {
     match value {
         Value::Object(map) => {
-            map.get("type").and_then(Value::as_str) == Some(kind) || map.values().any(|v| mentions(v, kind))
+            map.get("type").and_then(Value::as_str) == Some(kind)
+                || map.values().any(|v| mentions(v, kind))
         }
         Value::Array(list) => list.iter().any(|v| mentions(v, kind)),
         _ => false,
@@ -144,7 +172,7 @@ fn byte_of(character: char) -> Option<u8> {
     }
     let place = code.checked_sub(0x100)?;
     let byte = match place {
-        0..=0x20 => place,                 // 00..=20
+        0..=0x20 => place,                  // 00..=20
         0x21..=0x42 => place - 0x21 + 0x7F, // 7F..=A0
         0x43 => 0xAD,
         _ => return None,
@@ -179,8 +207,15 @@ impl TokenTable {
                 bytes.len()
             })
             .collect();
-        let special = entries.iter().map(|entry| entry.as_ref().is_some_and(|entry| entry.special)).collect();
-        Self { bytes, ends, special }
+        let special = entries
+            .iter()
+            .map(|entry| entry.as_ref().is_some_and(|entry| entry.special))
+            .collect();
+        Self {
+            bytes,
+            ends,
+            special,
+        }
     }
 
     /// One more than the largest id.
@@ -208,11 +243,18 @@ impl TokenTable {
     }
 
     pub(crate) fn without_text(&self) -> Vec<u32> {
-        (0u32..).take(self.len()).filter(|&id| self.get(id).is_none()).collect()
+        (0u32..)
+            .take(self.len())
+            .filter(|&id| self.get(id).is_none())
+            .collect()
     }
 
     /// One more than the largest id that has text.
     pub(crate) fn len_with_text(&self) -> usize {
-        (0u32..).take(self.len()).filter(|&id| self.get(id).is_some()).last().map_or(0, |id| id as usize + 1)
+        (0u32..)
+            .take(self.len())
+            .filter(|&id| self.get(id).is_some())
+            .last()
+            .map_or(0, |id| id as usize + 1)
     }
 }

@@ -1,0 +1,11 @@
+//! The behaviour of this crate, by the situations that it was made for.
+
+mod chat;
+mod decode;
+mod difference;
+mod encode;
+mod ends;
+mod fixtures;
+mod sentence_piece;
+mod stop;
+mod templates;
