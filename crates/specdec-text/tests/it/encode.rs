@@ -235,6 +235,7 @@ fn added_tokens_take_their_spaces_and_whole_words_as_the_tokenizers_crate_has_it
         ("<r>", false, false, true, false),
         ("word", true, false, false, false),
         ("norm", false, false, false, true),
+        ("ord", false, false, false, false),
         ("<<", false, false, false, false),
     ]
     .into_iter()
@@ -254,6 +255,7 @@ fn added_tokens_take_their_spaces_and_whole_words_as_the_tokenizers_crate_has_it
         "<r> <l>",
         "word words word. sword word",
         "NORM enorm Norm",
+        "swordy ord word",
         "<l><l> <r>",
         " <<|im_end|> <",
     ];

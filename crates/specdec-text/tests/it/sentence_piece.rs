@@ -106,3 +106,26 @@ fn g8_sentence_piece_gives_the_same_ids_and_texts_from_both_formats() {
         }
     }
 }
+
+#[test]
+fn a_decoder_that_drops_several_spaces_drops_them_from_as_many_tokens() {
+    let mut json = sentence_piece_json();
+    json["decoder"]["decoders"][3]["start"] = 2.into();
+    let theirs = tokenizers::Tokenizer::from_bytes(bytes(&json)).unwrap();
+    let ours = Tokenizer::from_bytes(&bytes(&json)).unwrap();
+    let (space, the) = (ours.token_id("▁").unwrap(), ours.token_id("▁the").unwrap());
+    for ids in [
+        vec![the],
+        vec![space, the],
+        vec![space, space, the],
+        vec![1, space, the, space, the],
+    ] {
+        for show in [false, true] {
+            assert_eq!(
+                ours.decode(&ids, show).unwrap(),
+                theirs.decode(&ids, !show).unwrap(),
+                "{ids:?}"
+            );
+        }
+    }
+}
