@@ -2,10 +2,16 @@
 
 mod attention;
 mod error;
+#[cfg(feature = "flex")]
+mod extension;
+#[cfg(feature = "flex")]
+mod flex;
 mod matmul;
 mod quant;
 mod small;
 mod threads;
+#[cfg(feature = "flex")]
+mod vector;
 
 pub use attention::{Attended, AttentionPass, AttentionRow, SlotStore};
 pub use error::KernelError;

@@ -2,6 +2,8 @@ use core::ops::Range;
 
 use burn::tensor::{Device, Tensor};
 
+#[cfg(feature = "flex")]
+use super::host_store::HostStore;
 use super::{AttentionPass, pass::check_table, tensor_store::TensorStore};
 use crate::KernelError;
 
@@ -29,6 +31,8 @@ pub struct SlotStore {
 
 #[derive(Debug)]
 enum Storage {
+    #[cfg(feature = "flex")]
+    Host(HostStore),
     Tensors(TensorStore),
 }
 
@@ -71,6 +75,14 @@ impl SlotStore {
             head_dim,
             chunk,
         };
+        #[cfg(feature = "flex")]
+        if matches!(device.as_dispatch(), burn::backend::DispatchDevice::Flex(_)) {
+            return Ok(Self {
+                shape,
+                device: device.clone(),
+                storage: Storage::Host(HostStore::new(shape)),
+            });
+        }
         Ok(Self {
             shape,
             device: device.clone(),
@@ -81,6 +93,8 @@ impl SlotStore {
     /// Chunks the store has.
     pub fn chunks(&self) -> usize {
         match &self.storage {
+            #[cfg(feature = "flex")]
+            Storage::Host(store) => store.chunks(),
             Storage::Tensors(store) => store.chunks(),
         }
     }
@@ -88,6 +102,8 @@ impl SlotStore {
     /// Grows the store to at least `chunks` chunks; new cells are zero, contents stay.
     pub fn reserve(&mut self, chunks: usize) {
         match &mut self.storage {
+            #[cfg(feature = "flex")]
+            Storage::Host(store) => store.reserve(chunks),
             Storage::Tensors(store) => store.reserve(chunks),
         }
     }
@@ -100,6 +116,8 @@ impl SlotStore {
     /// Bytes of one chunk: keys and values of all layers.
     pub fn bytes_per_chunk(&self) -> usize {
         match &self.storage {
+            #[cfg(feature = "flex")]
+            Storage::Host(store) => store.bytes_per_chunk(),
             Storage::Tensors(store) => store.bytes_per_chunk(),
         }
     }
@@ -156,6 +174,8 @@ impl SlotStore {
             self.check_chunks(&row.table)?;
         }
         Ok(match &mut self.storage {
+            #[cfg(feature = "flex")]
+            Storage::Host(store) => super::flex::attend(store, layer, [q, k, v], pass),
             Storage::Tensors(store) => store.attend(layer, q, k, v, pass),
         })
     }
@@ -181,6 +201,8 @@ impl SlotStore {
         }
         check_table(0, table, range.end, self.shape.chunk)?;
         Ok(match &self.storage {
+            #[cfg(feature = "flex")]
+            Storage::Host(store) => super::flex::read(store, layer, (table, range), &self.device),
             Storage::Tensors(store) => store.read(layer, table, range),
         })
     }
@@ -223,6 +245,8 @@ impl SlotStore {
             });
         }
         match &mut self.storage {
+            #[cfg(feature = "flex")]
+            Storage::Host(store) => super::flex::write(store, layer, (table, start), [k, v]),
             Storage::Tensors(store) => store.write(layer, table, start, k, v),
         }
         Ok(())

@@ -1,13 +1,27 @@
 //! Products of a few activation rows with a weight that does not change.
 
 mod dense;
+#[cfg(feature = "flex")]
+mod encoding;
+#[cfg(feature = "flex")]
+mod pack;
+#[cfg(feature = "flex")]
+mod packed;
+#[cfg(feature = "flex")]
+mod strip;
 
 use core::fmt;
+#[cfg(feature = "flex")]
+use std::sync::Arc;
 
 use burn::tensor::{Device, Int, Tensor};
+#[cfg(feature = "flex")]
+use burn::tensor::{FloatDType, TensorData};
 
 use crate::{BlockFormat, KernelError, dequantize};
 use dense::Dense;
+#[cfg(feature = "flex")]
+pub(crate) use packed::PackedMatrix;
 
 /// The weight of a linear map, `[N out, K in]`, in the form its device multiplies fastest.
 ///
@@ -17,7 +31,9 @@ pub struct WeightMatrix(Storage);
 
 #[derive(Clone)]
 enum Storage {
-    Dense(Dense),
+    Dense(Box<Dense>),
+    #[cfg(feature = "flex")]
+    Packed(Arc<PackedMatrix>, Device),
 }
 
 impl fmt::Debug for WeightMatrix {
@@ -53,7 +69,14 @@ impl WeightMatrix {
             });
         }
         let dims = [out_features, in_features];
-        Ok(Self(Storage::Dense(Dense::new(data, dims, device))))
+        #[cfg(feature = "flex")]
+        if packs(device) {
+            let packed = PackedMatrix::from_f32(&data, dims);
+            return Ok(Self(Storage::Packed(Arc::new(packed), device.clone())));
+        }
+        Ok(Self(Storage::Dense(Box::new(Dense::new(
+            data, dims, device,
+        )))))
     }
 
     /// A weight of ggml blocks, row-major: N rows of K values each.
@@ -90,15 +113,24 @@ impl WeightMatrix {
             });
         }
         let dims = [out_features, in_features];
+        #[cfg(feature = "flex")]
+        if packs(device) {
+            let packed = PackedMatrix::from_blocks(format, bytes, dims);
+            return Ok(Self(Storage::Packed(Arc::new(packed), device.clone())));
+        }
         let mut data = vec![0.0; out_features * in_features];
         dequantize(format, bytes, &mut data)?;
-        Ok(Self(Storage::Dense(Dense::new(data, dims, device))))
+        Ok(Self(Storage::Dense(Box::new(Dense::new(
+            data, dims, device,
+        )))))
     }
 
     /// `[N out, K in]`.
     pub fn dims(&self) -> [usize; 2] {
         match &self.0 {
             Storage::Dense(dense) => dense.dims(),
+            #[cfg(feature = "flex")]
+            Storage::Packed(packed, _) => packed.dims(),
         }
     }
 
@@ -106,6 +138,8 @@ impl WeightMatrix {
     pub fn device(&self) -> Device {
         match &self.0 {
             Storage::Dense(dense) => dense.device(),
+            #[cfg(feature = "flex")]
+            Storage::Packed(_, device) => device.clone(),
         }
     }
 
@@ -118,8 +152,19 @@ impl WeightMatrix {
     ///
     /// When `x` is not `[T, K]` or lives on another device, as Burn's own operations do.
     pub fn matmul(&self, x: Tensor<2>) -> Tensor<2> {
+        let ([_, width], [_, inputs]) = (x.dims(), self.dims());
+        assert_eq!(
+            width, inputs,
+            "matmul: rows of {width}, a weight of {inputs} inputs"
+        );
         match &self.0 {
             Storage::Dense(dense) => dense.matmul(x),
+            #[cfg(feature = "flex")]
+            Storage::Packed(packed, _) => {
+                let dtype = x.dtype();
+                let x = x.cast(FloatDType::F32);
+                crate::extension::packed_matmul(x, packed).cast(dtype)
+            }
         }
     }
 
@@ -132,6 +177,8 @@ impl WeightMatrix {
     pub fn rows(&self, ids: Tensor<1, Int>) -> Tensor<2> {
         match &self.0 {
             Storage::Dense(dense) => dense.rows(ids),
+            #[cfg(feature = "flex")]
+            Storage::Packed(packed, device) => rows_of(packed, device, ids),
         }
     }
 
@@ -139,6 +186,10 @@ impl WeightMatrix {
     pub fn to_dense(&self) -> Tensor<2> {
         match &self.0 {
             Storage::Dense(dense) => dense.to_dense(),
+            #[cfg(feature = "flex")]
+            Storage::Packed(packed, device) => {
+                Tensor::from_data(TensorData::new(packed.to_rows(), packed.dims()), device)
+            }
         }
     }
 
@@ -146,6 +197,8 @@ impl WeightMatrix {
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
             Storage::Dense(dense) => dense.memory_bytes(),
+            #[cfg(feature = "flex")]
+            Storage::Packed(packed, _) => packed.memory_bytes(),
         }
     }
 }
@@ -160,4 +213,28 @@ fn check_dims(out_features: usize, in_features: usize) -> Result<(), KernelError
         }
     }
     Ok(())
+}
+
+/// Whether weights of this device are packed.
+#[cfg(feature = "flex")]
+fn packs(device: &Device) -> bool {
+    matches!(device.as_dispatch(), burn::backend::DispatchDevice::Flex(_))
+}
+
+#[cfg(feature = "flex")]
+fn rows_of(packed: &PackedMatrix, device: &Device, ids: Tensor<1, Int>) -> Tensor<2> {
+    let [outputs, inputs] = packed.dims();
+    let ids: Vec<i64> = match ids.into_data().try_into_vec_as::<i64>() {
+        Ok(ids) => ids,
+        Err(error) => panic!("rows: ids that are no integers: {error:?}"),
+    };
+    let mut rows = vec![0.0; ids.len() * inputs];
+    for (&id, row) in ids.iter().zip(rows.chunks_exact_mut(inputs)) {
+        let inside = usize::try_from(id).ok().filter(|&id| id < outputs);
+        let Some(id) = inside else {
+            panic!("rows: id {id} of a weight with {outputs} rows")
+        };
+        packed.row(id, row);
+    }
+    Tensor::from_data(TensorData::new(rows, [ids.len(), inputs]), device)
 }

@@ -48,6 +48,7 @@ pub fn dequantize(format: BlockFormat, bytes: &[u8], out: &mut [f32]) -> Result<
         }
         _ => {
             let group_len = Unpacked::group_len(format);
+            let minima = Unpacked::has_minima(format);
             let mut block = Unpacked::new();
             let blocks = bytes.chunks_exact(block_bytes);
             for (values, raw) in out.chunks_exact_mut(block_len).zip(blocks) {
@@ -55,7 +56,12 @@ pub fn dequantize(format: BlockFormat, bytes: &[u8], out: &mut [f32]) -> Result<
                 for (group, values) in values.chunks_exact_mut(group_len).enumerate() {
                     let quants = &block.quants[group * group_len..][..group_len];
                     for (value, &quant) in values.iter_mut().zip(quants) {
-                        *value = block.scales[group] * f32::from(quant) + block.minima[group];
+                        let product = block.scales[group] * f32::from(quant);
+                        // Without the branch a negative zero would lose its sign.
+                        *value = match minima {
+                            true => product + block.minima[group],
+                            false => product,
+                        };
                     }
                 }
             }

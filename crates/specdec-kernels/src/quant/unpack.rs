@@ -37,6 +37,18 @@ impl Unpacked {
         }
     }
 
+    /// Whether a minimum is added to the products.
+    pub(crate) const fn has_minima(format: BlockFormat) -> bool {
+        matches!(
+            format,
+            BlockFormat::Q4_1
+                | BlockFormat::Q5_1
+                | BlockFormat::Q2K
+                | BlockFormat::Q4K
+                | BlockFormat::Q5K
+        )
+    }
+
     /// Takes apart one block of a quantised format. `block` is `format.block_bytes()` long; the float
     /// formats have no quants and leave everything as it was.
     pub(crate) fn read(&mut self, format: BlockFormat, block: &[u8]) {

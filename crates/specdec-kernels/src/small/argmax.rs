@@ -8,6 +8,11 @@ use burn::tensor::{Int, Tensor};
 ///
 /// When V is zero.
 pub fn argmax_rows(logits: Tensor<2>) -> Tensor<1, Int> {
+    assert!(logits.dims()[1] > 0, "argmax_rows: rows without values");
+    #[cfg(feature = "flex")]
+    if crate::extension::on_flex(&logits) {
+        return crate::extension::argmax_rows(logits);
+    }
     plain(logits)
 }
 

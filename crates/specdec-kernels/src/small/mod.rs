@@ -1,6 +1,8 @@
 //! The small maps between matrix products: normalisation, rotary positions, gating, argmax.
 
 mod argmax;
+#[cfg(feature = "flex")]
+pub(crate) mod host;
 mod rms_norm;
 mod rotary;
 mod swiglu;

@@ -5,8 +5,17 @@ use burn::tensor::Tensor;
 ///
 /// # Panics
 ///
-/// When the widths differ, as Burn's own operations do.
+/// When the widths differ.
 pub fn rms_norm(x: Tensor<2>, weight: Tensor<1>, eps: f64) -> Tensor<2> {
+    let ([_, width], [expected]) = (x.dims(), weight.dims());
+    assert_eq!(
+        width, expected,
+        "rms_norm: rows of {width}, a weight of {expected}"
+    );
+    #[cfg(feature = "flex")]
+    if crate::extension::on_flex(&x) && crate::extension::on_flex(&weight) {
+        return crate::extension::rms_norm(x, weight, eps);
+    }
     plain(x, weight, eps)
 }
 

@@ -26,6 +26,13 @@ pub fn rotary(x: Tensor<3>, cos: Tensor<2>, sin: Tensor<2>, pairing: RotaryPairi
         cos.dims(),
         sin.dims(),
     );
+    #[cfg(feature = "flex")]
+    if crate::extension::on_flex(&x)
+        && crate::extension::on_flex(&cos)
+        && crate::extension::on_flex(&sin)
+    {
+        return crate::extension::rotary(x, cos, sin, pairing);
+    }
     plain(x, cos, sin, pairing)
 }
 

@@ -4,8 +4,13 @@ use burn::tensor::{Tensor, activation::silu};
 ///
 /// # Panics
 ///
-/// When the shapes differ, as Burn's own operations do.
+/// When the shapes differ.
 pub fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
+    assert_eq!(gate.dims(), up.dims(), "swiglu: the shapes differ");
+    #[cfg(feature = "flex")]
+    if crate::extension::on_flex(&gate) && crate::extension::on_flex(&up) {
+        return crate::extension::swiglu(gate, up);
+    }
     plain(gate, up)
 }
 

@@ -1,0 +1,317 @@
+//! Attention of a few queries over one block of columns of one key/value head.
+
+use core::ops::Range;
+
+use super::host_store::{HostStore, TILE};
+use crate::vector::{Kernel, Line, Vector, each, exp, greatest, sum};
+
+/// Columns of a block. Softmax is taken block by block, and the blocks joined in order; which block a column belongs
+/// to depends on its number only.
+pub(super) const BLOCK: usize = 256;
+
+/// Queries scored together.
+pub(super) const QUERIES: usize = 6;
+
+/// One head's columns of one row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Columns<'a> {
+    pub(super) store: &'a HostStore,
+    pub(super) table: &'a [u32],
+    pub(super) layer: usize,
+    pub(super) head: usize,
+}
+
+impl<'a> Columns<'a> {
+    /// Cuts a run of columns at the ends of chunks: for each piece its first column, its offset in the chunk, its
+    /// length, and the chunk's keys and values.
+    #[inline(always)]
+    fn pieces(self, run: Range<usize>) -> impl Iterator<Item = Piece<'a>> {
+        let chunk = self.store.shape().chunk;
+        let mut column = run.start;
+        core::iter::from_fn(move || {
+            if column >= run.end {
+                return None;
+            }
+            let offset = column % chunk;
+            let len = (chunk - offset).min(run.end - column);
+            let (keys, values) = self
+                .store
+                .head(self.table[column / chunk], self.layer, self.head);
+            let piece = Piece {
+                column,
+                offset,
+                len,
+                keys,
+                values,
+            };
+            column += len;
+            Some(piece)
+        })
+    }
+}
+
+struct Piece<'a> {
+    column: usize,
+    offset: usize,
+    len: usize,
+    keys: &'a [Line],
+    values: &'a [Line],
+}
+
+/// What one query has gathered: softmax over the columns seen so far, not yet divided by its sum.
+#[derive(Debug, Clone)]
+pub(super) struct Gathered {
+    /// The greatest score.
+    pub(super) max: f32,
+    /// The sum of `exp(score - max)`.
+    pub(super) sum: f32,
+    /// The same sum over the values.
+    pub(super) out: Vec<Line>,
+}
+
+impl Gathered {
+    pub(super) fn new(lines: usize) -> Self {
+        Self {
+            max: f32::NEG_INFINITY,
+            sum: 0.0,
+            out: vec![Line::ZERO; lines],
+        }
+    }
+}
+
+/// The scores of up to [`QUERIES`] queries in a block, then the weights.
+pub(super) type Scores = [[f32; BLOCK]; QUERIES];
+
+/// Scores a group of queries against columns of a block: each tile once, whichever of its columns are seen.
+pub(super) struct Score<'a> {
+    pub(super) columns: Columns<'a>,
+    /// Ascending runs within the block that starts at `block`.
+    pub(super) runs: &'a [Range<usize>],
+    pub(super) block: usize,
+    /// `[D][queries]`.
+    pub(super) q: &'a [f32],
+    pub(super) queries: usize,
+    pub(super) scale: f32,
+    /// Place `[query][column - block]`.
+    pub(super) scores: &'a mut Scores,
+}
+
+impl Kernel for Score<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Vector>(mut self, v: V) {
+        match self.queries {
+            1 => self.score::<V, 1>(v),
+            2 => self.score::<V, 2>(v),
+            3 => self.score::<V, 3>(v),
+            4 => self.score::<V, 4>(v),
+            5 => self.score::<V, 5>(v),
+            _ => self.score::<V, 6>(v),
+        }
+    }
+}
+
+impl Score<'_> {
+    #[inline(always)]
+    fn score<V: Vector, const M: usize>(&mut self, v: V) {
+        let (q, dim) = (self.q.as_chunks::<M>().0, self.q.len() / M);
+        let scale = v.splat(self.scale);
+        for run in self.runs {
+            for piece in self.columns.pieces(run.clone()) {
+                let tiles = piece.offset / TILE..(piece.offset + piece.len).div_ceil(TILE);
+                for tile in tiles {
+                    let mut sums = [v.splat(0.0); M];
+                    for (line, q) in piece.keys[tile * dim..][..dim].iter().zip(q) {
+                        let keys = v.load(&line.0);
+                        for (sum, &q) in sums.iter_mut().zip(q) {
+                            *sum = v.fma(keys, v.splat(q), *sum);
+                        }
+                    }
+                    // The part of the tile that belongs to the piece.
+                    let from = piece.offset.max(tile * TILE);
+                    let to = (piece.offset + piece.len).min(tile * TILE + TILE);
+                    let at = piece.column + from - piece.offset - self.block;
+                    for (sum, scores) in sums.iter().zip(self.scores.iter_mut()) {
+                        let sum = v.mul(*sum, scale);
+                        let scores = &mut scores[at..][..to - from];
+                        if let Some(scores) = scores.first_chunk_mut::<TILE>() {
+                            v.store(sum, scores);
+                        } else {
+                            let mut lanes = [0.0; TILE];
+                            v.store(sum, &mut lanes);
+                            let lane = from - tile * TILE;
+                            scores.copy_from_slice(&lanes[lane..][..to - from]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Turns the scores of one query into weights: hides what it does not see, then takes `exp(score - max)`. Returns the
+/// greatest score and the sum of the weights.
+pub(super) struct Weigh<'a> {
+    /// Ascending runs the query sees, within the block that starts at `block`.
+    pub(super) runs: &'a [Range<usize>],
+    pub(super) block: usize,
+    pub(super) scores: &'a mut [f32; BLOCK],
+    /// The greatest score, where it is known already.
+    pub(super) max: Option<f32>,
+}
+
+impl Kernel for Weigh<'_> {
+    type Output = (f32, f32);
+    #[inline(always)]
+    fn run<V: Vector>(self, v: V) -> (f32, f32) {
+        let Self {
+            runs,
+            block,
+            scores,
+            max,
+        } = self;
+        let mut end = 0;
+        for run in runs {
+            scores[end..run.start - block].fill(f32::NEG_INFINITY);
+            end = run.end - block;
+        }
+        scores[end..].fill(f32::NEG_INFINITY);
+        let used = end.div_ceil(16);
+        let lanes = &mut scores.as_chunks_mut::<16>().0[..used];
+        let max = max.unwrap_or_else(|| {
+            let mut most = v.splat(f32::NEG_INFINITY);
+            for lanes in &*lanes {
+                most = v.max(v.load(lanes), most);
+            }
+            greatest(v, most)
+        });
+        let shift = v.splat(max);
+        let mut total = v.splat(0.0);
+        for lanes in lanes {
+            let weights = exp(v, v.sub(v.load(lanes), shift));
+            total = v.add(total, weights);
+            v.store(weights, lanes);
+        }
+        (max, sum(v, total))
+    }
+}
+
+/// Adds the weighted values of some columns to the outputs of queries that all see them.
+pub(super) struct Add<'a> {
+    pub(super) columns: Columns<'a>,
+    /// Runs within the block that starts at `block`.
+    pub(super) runs: &'a [Range<usize>],
+    pub(super) block: usize,
+    pub(super) weights: &'a [[f32; BLOCK]],
+    /// `[queries][D / 16]`.
+    pub(super) out: &'a mut [Line],
+}
+
+impl Kernel for Add<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Vector>(mut self, v: V) {
+        match self.weights.len() {
+            1 => self.add::<V, 1>(v),
+            2 => self.add::<V, 2>(v),
+            3 => self.add::<V, 3>(v),
+            4 => self.add::<V, 4>(v),
+            5 => self.add::<V, 5>(v),
+            _ => self.add::<V, 6>(v),
+        }
+    }
+}
+
+impl Add<'_> {
+    /// As many lines at a time as fit the registers.
+    #[inline(always)]
+    fn add<V: Vector, const M: usize>(&mut self, v: V) {
+        let lines = self.out.len() / M;
+        let mut line = 0;
+        if V::STRIPS == 2 {
+            while line + 4 <= lines {
+                self.lines::<V, M, 4>(v, line, lines);
+                line += 4;
+            }
+        }
+        for line in line..lines {
+            self.lines::<V, M, 1>(v, line, lines);
+        }
+    }
+
+    #[inline(always)]
+    fn lines<V: Vector, const M: usize, const L: usize>(
+        &mut self,
+        v: V,
+        first: usize,
+        lines: usize,
+    ) {
+        let Some(weights) = self.weights.first_chunk::<M>() else {
+            return;
+        };
+        let mut sums = each!([v.splat(0.0); L]; M, |m| {
+            each!(v.splat(0.0); L, |l| v.load(&self.out[m * lines + first + l].0))
+        });
+        for run in self.runs {
+            for piece in self.columns.pieces(run.clone()) {
+                let at = piece.column - self.block;
+                let values = &piece.values[piece.offset * lines..][..piece.len * lines];
+                for (column, values) in (at..).zip(values.chunks_exact(lines)) {
+                    let Some(values) = values[first..].first_chunk::<L>() else {
+                        return;
+                    };
+                    let values = each!(v.splat(0.0); L, |l| v.load(&values[l].0));
+                    for (sums, weights) in sums.iter_mut().zip(weights) {
+                        // The index is below the block's length anyway; the remainder tells the compiler.
+                        let weight = v.splat(weights[column % BLOCK]);
+                        for (sum, &value) in sums.iter_mut().zip(&values) {
+                            *sum = v.fma(value, weight, *sum);
+                        }
+                    }
+                }
+            }
+        }
+        for (m, sums) in sums.iter().enumerate() {
+            for (l, &sum) in sums.iter().enumerate() {
+                v.store(sum, &mut self.out[m * lines + first + l].0);
+            }
+        }
+    }
+}
+
+/// Joins what a later block gave to what the earlier ones did.
+pub(super) struct Join<'a> {
+    pub(super) into: &'a mut Gathered,
+    pub(super) max: f32,
+    pub(super) sum: f32,
+    pub(super) out: &'a [Line],
+}
+
+impl Kernel for Join<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Vector>(self, v: V) {
+        let Self {
+            into,
+            max,
+            sum,
+            out,
+        } = self;
+        if max == f32::NEG_INFINITY {
+            return;
+        }
+        let new = if max > into.max { max } else { into.max };
+        let mut shifts = [0.0; 16];
+        (shifts[0], shifts[1]) = (into.max - new, max - new);
+        let shifted = exp(v, v.load(&shifts));
+        v.store(shifted, &mut shifts);
+        let [old, this] = [shifts[0], shifts[1]];
+        into.max = new;
+        into.sum = into.sum * old + sum * this;
+        let (old, this) = (v.splat(old), v.splat(this));
+        for (into, out) in into.out.iter_mut().zip(out) {
+            let joined = v.fma(v.load(&into.0), old, v.mul(v.load(&out.0), this));
+            v.store(joined, &mut into.0);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A weight in host memory, packed for the CPU's vector units.
+
+use super::{
+    encoding::Encoding,
+    pack::{pack_blocks, pack_f32},
+    strip::{Activations, ExpandStrip, MultiplyStrips, STRIP},
+};
+use crate::{
+    BlockFormat,
+    threads::threads,
+    vector::{Level, Line, for_each_cell, run_at},
+};
+
+/// The packed form of a weight `[N, K]`.
+#[derive(Debug)]
+pub(crate) struct PackedMatrix {
+    encoding: Encoding,
+    outputs: usize,
+    inputs: usize,
+}
+
+impl PackedMatrix {
+    pub(super) fn from_f32(data: &[f32], [outputs, inputs]: [usize; 2]) -> Self {
+        Self {
+            encoding: pack_f32(data, inputs),
+            outputs,
+            inputs,
+        }
+    }
+
+    pub(super) fn from_blocks(
+        format: BlockFormat,
+        bytes: &[u8],
+        [outputs, inputs]: [usize; 2],
+    ) -> Self {
+        Self {
+            encoding: pack_blocks(format, bytes, inputs),
+            outputs,
+            inputs,
+        }
+    }
+
+    pub(super) fn dims(&self) -> [usize; 2] {
+        [self.outputs, self.inputs]
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.encoding.memory_bytes()
+    }
+
+    /// `x [T, K]` times the transposed weight, `[T, N]`.
+    pub(crate) fn multiply(&self, x: &[f32]) -> Vec<f32> {
+        self.multiply_at(Level::best(), x)
+    }
+
+    pub(super) fn multiply_at(&self, level: Level, x: &[f32]) -> Vec<f32> {
+        let rows = x.len() / self.inputs;
+        let mut out = vec![0.0; rows * self.outputs];
+        if rows == 0 {
+            return out;
+        }
+        let x = Activations::new(x, self.inputs, level.rows());
+        let strips = self.outputs.div_ceil(STRIP);
+        // Strips to take at a time: enough bytes to be worth the asking, few enough that threads end together.
+        let strip_bytes = (self.memory_bytes() / strips).max(1);
+        let even = strips.div_ceil(4 * threads());
+        let take = (65536 / strip_bytes).clamp(1, even.max(1));
+        let expand = x.groups() > 1 && !matches!(self.encoding, Encoding::F32(_));
+        for_each_cell(
+            &mut out,
+            (self.outputs, take * STRIP),
+            core::slice::from_ref(&(0..rows)),
+            |_, strip, cell| {
+                let mut scratch = match expand {
+                    true => vec![[Line::ZERO; 2]; self.inputs],
+                    false => Vec::new(),
+                };
+                let kernel = MultiplyStrips {
+                    encoding: &self.encoding,
+                    x: &x,
+                    strip: strip * take,
+                    cell,
+                    scratch: &mut scratch,
+                };
+                run_at(level, kernel);
+            },
+        );
+        out
+    }
+
+    /// Row `output` of the weight, exactly.
+    pub(crate) fn row(&self, output: usize, to: &mut [f32]) {
+        for (input, value) in to.iter_mut().enumerate() {
+            *value = self.encoding.value(output, input, self.inputs);
+        }
+    }
+
+    /// The whole weight, row-major.
+    pub(super) fn to_rows(&self) -> Vec<f32> {
+        let mut out = vec![0.0; self.outputs * self.inputs];
+        let mut strip = vec![[Line::ZERO; 2]; self.inputs];
+        for (number, rows) in out.chunks_mut(STRIP * self.inputs).enumerate() {
+            let kernel = ExpandStrip {
+                encoding: &self.encoding,
+                strip: number,
+                out: &mut strip,
+            };
+            crate::vector::run(kernel);
+            for (lane, row) in rows.chunks_exact_mut(self.inputs).enumerate() {
+                for (value, pair) in row.iter_mut().zip(&strip) {
+                    *value = pair[lane / 16].0[lane % 16];
+                }
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests;

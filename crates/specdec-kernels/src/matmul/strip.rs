@@ -1,0 +1,251 @@
+//! A weight cut into strips of 32 outputs, and the loop that multiplies one strip with a few rows.
+//!
+//! Within a strip the values lie input by input: the 32 weights of one input next to each other. So one input's weights
+//! are two vectors, an activation is a scalar that multiplies both, and each output is a lane that adds its products
+//! in the order of the inputs. No sum is ever split, which is what makes a row's result independent of all else.
+
+use super::encoding::{Encoding, Visit};
+use crate::vector::{Cell, Kernel, Line, Vector, each};
+
+/// Outputs of one strip.
+pub(super) const STRIP: usize = 32;
+
+/// Receives the weights of a strip, input by input: W vectors of sixteen outputs.
+pub(super) trait Sink<V: Vector, const W: usize> {
+    /// Must be `#[inline(always)]`.
+    fn take(&mut self, v: V, weights: [V::F; W]);
+}
+
+/// Multiplies each input's weights with the input's value in M rows.
+struct Multiply<'a, V: Vector, const M: usize, const W: usize> {
+    x: core::slice::Iter<'a, [f32; M]>,
+    sums: [[V::F; W]; M],
+}
+
+impl<V: Vector, const M: usize, const W: usize> Sink<V, W> for Multiply<'_, V, M, W> {
+    #[inline(always)]
+    fn take(&mut self, v: V, weights: [V::F; W]) {
+        let Some(x) = self.x.next() else { return };
+        for (sums, &x) in self.sums.iter_mut().zip(x) {
+            let x = v.splat(x);
+            for (sum, &weight) in sums.iter_mut().zip(&weights) {
+                *sum = v.fma(weight, x, *sum);
+            }
+        }
+    }
+}
+
+/// Writes the weights out as f32, in the same arrangement.
+struct Expand<'a>(core::slice::IterMut<'a, [Line; 2]>);
+
+impl<V: Vector> Sink<V, 2> for Expand<'_> {
+    #[inline(always)]
+    fn take(&mut self, v: V, weights: [V::F; 2]) {
+        let Some(lines) = self.0.next() else { return };
+        for (line, &weight) in lines.iter_mut().zip(&weights) {
+            v.store(weight, &mut line.0);
+        }
+    }
+}
+
+/// Writes strip `strip` of a weight to `out`, one pair of lines for each input.
+pub(super) struct ExpandStrip<'a> {
+    pub(super) encoding: &'a Encoding,
+    pub(super) strip: usize,
+    pub(super) out: &'a mut [[Line; 2]],
+}
+
+impl Kernel for ExpandStrip<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Vector>(self, v: V) {
+        let inputs = self.out.len();
+        let mut sink = Expand(self.out.iter_mut());
+        self.encoding.visit(
+            Visit {
+                v,
+                strip: self.strip,
+                half: 0,
+                inputs,
+            },
+            &mut sink,
+        );
+    }
+}
+
+/// Activations in groups of rows whose sums fit the registers, each group input by input: `[K][M]` values.
+#[derive(Debug)]
+pub(super) struct Activations {
+    values: Vec<f32>,
+    /// Rows of each group.
+    groups: Vec<usize>,
+    inputs: usize,
+}
+
+impl Activations {
+    /// Arranges `x [T, K]` in groups of at most `most` rows, as even as can be.
+    pub(super) fn new(x: &[f32], inputs: usize, most: usize) -> Self {
+        let rows = x.len() / inputs;
+        let count = rows.div_ceil(most);
+        let groups: Vec<usize> = (0..count)
+            .map(|i| rows / count + usize::from(i < rows % count))
+            .collect();
+        let mut values = vec![0.0; x.len()];
+        let mut done = 0;
+        for &group in &groups {
+            let part = &mut values[done * inputs..][..group * inputs];
+            for (m, row) in x[done * inputs..]
+                .chunks_exact(inputs)
+                .take(group)
+                .enumerate()
+            {
+                for (value, &x) in part[m..].iter_mut().step_by(group).zip(row) {
+                    *value = x;
+                }
+            }
+            done += group;
+        }
+        Self {
+            values,
+            groups,
+            inputs,
+        }
+    }
+
+    pub(super) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+}
+
+/// Multiplies all rows with the strips of one cell of the result.
+pub(super) struct MultiplyStrips<'a> {
+    pub(super) encoding: &'a Encoding,
+    pub(super) x: &'a Activations,
+    /// The first strip of the cell.
+    pub(super) strip: usize,
+    pub(super) cell: Cell<'a>,
+    /// Room for one strip in f32, filled once where there is more than one group of rows; empty where the weights are
+    /// decoded for each group.
+    pub(super) scratch: &'a mut [[Line; 2]],
+}
+
+impl Kernel for MultiplyStrips<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Vector>(mut self, v: V) {
+        let inputs = self.x.inputs;
+        for at in (0..self.cell.width()).step_by(STRIP) {
+            let strip = self.strip + at / STRIP;
+            if !self.scratch.is_empty() {
+                let mut sink = Expand(self.scratch.iter_mut());
+                self.encoding.visit(
+                    Visit {
+                        v,
+                        strip,
+                        half: 0,
+                        inputs,
+                    },
+                    &mut sink,
+                );
+            }
+            let mut row = 0;
+            let mut values = &self.x.values[..];
+            for &group in &self.x.groups {
+                let (x, rest) = values.split_at(group * inputs);
+                values = rest;
+                let to = (row, at);
+                match group {
+                    1 => self.group::<V, 1>(v, strip, x, to),
+                    2 => self.group::<V, 2>(v, strip, x, to),
+                    3 => self.group::<V, 3>(v, strip, x, to),
+                    4 => self.group::<V, 4>(v, strip, x, to),
+                    5 => self.group::<V, 5>(v, strip, x, to),
+                    6 => self.group::<V, 6>(v, strip, x, to),
+                    7 => self.group::<V, 7>(v, strip, x, to),
+                    _ => self.group::<V, 8>(v, strip, x, to),
+                }
+                row += group;
+            }
+        }
+    }
+}
+
+impl MultiplyStrips<'_> {
+    /// One group of M rows, written to the cell's rows from `to.0` and columns from `to.1`.
+    #[inline(always)]
+    fn group<V: Vector, const M: usize>(
+        &mut self,
+        v: V,
+        strip: usize,
+        x: &[f32],
+        to: (usize, usize),
+    ) {
+        // Groups are never larger than V::ROWS; the bound keeps the code for larger M out of the narrower sets.
+        if M > V::ROWS {
+            return;
+        }
+        let x = x.as_chunks::<M>().0;
+        if V::STRIPS == 2 {
+            let sums = self.sums::<V, M, 2>(v, (strip, 0), x);
+            self.write(v, &sums, to);
+        } else {
+            for half in 0..2 {
+                let sums = self.sums::<V, M, 1>(v, (strip, half), x);
+                self.write(v, &sums, (to.0, to.1 + 16 * half));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn sums<V: Vector, const M: usize, const W: usize>(
+        &self,
+        v: V,
+        (strip, half): (usize, usize),
+        x: &[[f32; M]],
+    ) -> [[V::F; W]; M] {
+        let mut sink = Multiply::<V, M, W> {
+            x: x.iter(),
+            sums: [[v.splat(0.0); W]; M],
+        };
+        if self.scratch.is_empty() {
+            let visit = Visit {
+                v,
+                strip,
+                half,
+                inputs: self.x.inputs,
+            };
+            self.encoding.visit(visit, &mut sink);
+        } else {
+            for lines in &*self.scratch {
+                let weights = each!(v.splat(0.0); W, |i| v.load(&lines[half + i].0));
+                sink.take(v, weights);
+            }
+        }
+        sink.sums
+    }
+
+    #[inline(always)]
+    fn write<V: Vector, const M: usize, const W: usize>(
+        &mut self,
+        v: V,
+        sums: &[[V::F; W]; M],
+        (row, column): (usize, usize),
+    ) {
+        for (m, sums) in sums.iter().enumerate() {
+            let out = self.cell.row(row + m);
+            for (i, &sum) in sums.iter().enumerate() {
+                let Some(out) = out.get_mut(column + 16 * i..) else {
+                    continue;
+                };
+                if let Some(out) = out.first_chunk_mut::<16>() {
+                    v.store(sum, out);
+                } else {
+                    let mut lanes = [0.0; 16];
+                    v.store(sum, &mut lanes);
+                    let len = out.len();
+                    out.copy_from_slice(&lanes[..len]);
+                }
+            }
+        }
+    }
+}
