@@ -31,6 +31,22 @@ pub struct RowOutcome {
     pub finished: bool,
 }
 
+impl RowOutcome {
+    /// A row that drafted the `drafted` tokens planned for it, of which `accepted` and the target's
+    /// own token were emitted; set the public fields for what differs.
+    pub fn new(seq: SeqId, drafted: usize, accepted: usize) -> Self {
+        Self {
+            seq,
+            planned: drafted,
+            drafted,
+            accepted,
+            emitted: accepted + 1,
+            context: 0,
+            finished: false,
+        }
+    }
+}
+
 /// What a step did and what it cost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
