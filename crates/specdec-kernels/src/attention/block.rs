@@ -58,23 +58,20 @@ struct Piece<'a> {
     values: &'a [Line],
 }
 
-/// What one query has gathered: softmax over the columns seen so far, not yet divided by its sum.
+/// What some queries have gathered: for each, softmax over the columns seen so far, not yet divided by its sum.
 #[derive(Debug, Clone)]
-pub(super) struct Gathered {
-    /// The greatest score.
-    pub(super) max: f32,
-    /// The sum of `exp(score - max)`.
-    pub(super) sum: f32,
-    /// The same sum over the values.
+pub(super) struct Gathering {
+    /// The greatest score and the sum of `exp(score - greatest)`.
+    pub(super) folds: Vec<(f32, f32)>,
+    /// The same sum over the values, some lines for each query.
     pub(super) out: Vec<Line>,
 }
 
-impl Gathered {
-    pub(super) fn new(lines: usize) -> Self {
+impl Gathering {
+    pub(super) fn new(queries: usize, lines: usize) -> Self {
         Self {
-            max: f32::NEG_INFINITY,
-            sum: 0.0,
-            out: vec![Line::ZERO; lines],
+            folds: vec![(f32::NEG_INFINITY, 0.0); queries],
+            out: vec![Line::ZERO; queries * lines],
         }
     }
 }
@@ -121,7 +118,14 @@ impl Score<'_> {
                 let tiles = piece.offset / TILE..(piece.offset + piece.len).div_ceil(TILE);
                 for tile in tiles {
                     let mut sums = [v.splat(0.0); M];
-                    for (line, q) in piece.keys[tile * dim..][..dim].iter().zip(q) {
+                    // The values of the same columns are read next; asking for them now, line for line, keeps the
+                    // memory busy while the weights are computed.
+                    let soon = piece.values.get(tile * dim..).unwrap_or_default();
+                    let keys = piece.keys[tile * dim..][..dim].iter().zip(q);
+                    for (index, (line, q)) in keys.enumerate() {
+                        if let Some(soon) = soon.get(index) {
+                            v.prefetch(soon);
+                        }
                         let keys = v.load(&line.0);
                         for (sum, &q) in sums.iter_mut().zip(q) {
                             *sum = v.fma(keys, v.splat(q), *sum);
@@ -281,9 +285,11 @@ impl Add<'_> {
 
 /// Joins what a later block gave to what the earlier ones did.
 pub(super) struct Join<'a> {
-    pub(super) into: &'a mut Gathered,
-    pub(super) max: f32,
-    pub(super) sum: f32,
+    /// Greatest score and sum so far.
+    pub(super) into: &'a mut (f32, f32),
+    pub(super) into_out: &'a mut [Line],
+    /// Greatest score and sum of the block.
+    pub(super) fold: (f32, f32),
     pub(super) out: &'a [Line],
 }
 
@@ -293,23 +299,22 @@ impl Kernel for Join<'_> {
     fn run<V: Vector>(self, v: V) {
         let Self {
             into,
-            max,
-            sum,
+            into_out,
+            fold,
             out,
         } = self;
-        if max == f32::NEG_INFINITY {
+        if fold.0 == f32::NEG_INFINITY {
             return;
         }
-        let new = if max > into.max { max } else { into.max };
+        let new = if fold.0 > into.0 { fold.0 } else { into.0 };
         let mut shifts = [0.0; 16];
-        (shifts[0], shifts[1]) = (into.max - new, max - new);
+        (shifts[0], shifts[1]) = (into.0 - new, fold.0 - new);
         let shifted = exp(v, v.load(&shifts));
         v.store(shifted, &mut shifts);
         let [old, this] = [shifts[0], shifts[1]];
-        into.max = new;
-        into.sum = into.sum * old + sum * this;
+        *into = (new, into.1 * old + fold.1 * this);
         let (old, this) = (v.splat(old), v.splat(this));
-        for (into, out) in into.out.iter_mut().zip(out) {
+        for (into, out) in into_out.iter_mut().zip(out) {
             let joined = v.fma(v.load(&into.0), old, v.mul(v.load(&out.0), this));
             v.store(joined, &mut into.0);
         }

@@ -1,6 +1,8 @@
 //! Attention of packed rows of different lengths over keys and values that stay where they are.
 
 #[cfg(feature = "flex")]
+mod band;
+#[cfg(feature = "flex")]
 mod block;
 #[cfg(feature = "flex")]
 mod flex;

@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Vector};
+use super::{Kernel, Line, Vector};
 
 /// The proof that the machine has AVX2, FMA and F16C.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +67,12 @@ impl Vector for Avx2 {
             _mm256_storeu_ps(to.as_mut_ptr(), value[0]);
             _mm256_storeu_ps(to.as_mut_ptr().add(8), value[1]);
         });
+    }
+    #[inline(always)]
+    fn prefetch(self, line: &Line) {
+        avx2!(_mm_prefetch::<_MM_HINT_T0>(
+            core::ptr::from_ref(line).cast()
+        ));
     }
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F {

@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Vector, each};
+use super::{Kernel, Line, Vector, each};
 
 /// The proof that the machine has AVX-512F.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +51,12 @@ impl Vector for Avx512 {
     #[inline(always)]
     fn store(self, value: __m512, to: &mut [f32; 16]) {
         avx512!(_mm512_storeu_ps(to.as_mut_ptr(), value));
+    }
+    #[inline(always)]
+    fn prefetch(self, line: &Line) {
+        avx512!(_mm_prefetch::<_MM_HINT_T0>(
+            core::ptr::from_ref(line).cast()
+        ));
     }
     #[inline(always)]
     fn splat(self, value: f32) -> __m512 {

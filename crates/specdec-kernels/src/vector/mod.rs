@@ -57,6 +57,8 @@ pub(crate) trait Vector: Copy + Send + Sync {
 
     fn load(self, from: &[f32; 16]) -> Self::F;
     fn store(self, value: Self::F, to: &mut [f32; 16]);
+    /// Asks for a line that is read soon.
+    fn prefetch(self, line: &Line);
     fn splat(self, value: f32) -> Self::F;
     /// `a * b + c`, rounded once.
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;

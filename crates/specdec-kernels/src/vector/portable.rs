@@ -1,6 +1,6 @@
 use half::{bf16, f16};
 
-use super::{Vector, each};
+use super::{Line, Vector, each};
 
 /// Plain arrays, for machines without vector code of their own. The compiler turns most of it into the vectors of the
 /// target's baseline.
@@ -28,6 +28,8 @@ impl Vector for Portable {
     fn store(self, value: Self::F, to: &mut [f32; 16]) {
         *to = value;
     }
+    #[inline(always)]
+    fn prefetch(self, _: &Line) {}
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F {
         [value; 16]

@@ -1,0 +1,250 @@
+//! A band of queries of one row, with one key/value head, over one block of columns.
+
+use core::ops::Range;
+
+use super::{
+    block::{Add, BLOCK, Columns, Gathering, Join, QUERIES, Score, Scores, Weigh},
+    host::Work,
+};
+use crate::vector::{Line, run};
+
+/// Some queries of one row.
+#[derive(Debug, Clone)]
+pub(super) struct Band {
+    pub(super) row: usize,
+    /// Tokens of the row.
+    pub(super) tokens: Range<usize>,
+}
+
+/// A band at work with one head. Its queries are counted `[token][head of the group]`, from the row's first token.
+pub(super) struct BandWork<'a> {
+    work: &'a Work<'a>,
+    row: usize,
+    head: usize,
+    queries: Range<usize>,
+    /// The row's first new column.
+    start: usize,
+    lines: usize,
+}
+
+impl<'a> BandWork<'a> {
+    pub(super) fn new(work: &'a Work<'a>, band: &Band, head: usize) -> Self {
+        Self {
+            work,
+            row: band.row,
+            head,
+            queries: band.tokens.start * work.group..band.tokens.end * work.group,
+            start: work.pass.rows()[band.row].start,
+            lines: work.store.value_lines(),
+        }
+    }
+
+    pub(super) fn nothing(&self) -> Gathering {
+        Gathering::new(self.queries.len(), self.lines)
+    }
+
+    pub(super) fn columns(&self) -> Columns<'a> {
+        Columns {
+            store: self.work.store,
+            table: &self.work.pass.rows()[self.row].table,
+            layer: self.work.inputs.layer,
+            head: self.head,
+        }
+    }
+
+    /// The runs that a token sees in the block from column `block` on.
+    pub(super) fn seen(&self, token: usize, block: usize) -> Vec<Range<usize>> {
+        self.runs(self.first(token, block)..self.end(token, block))
+    }
+
+    /// The first column of a block that the window leaves to a token.
+    fn first(&self, token: usize, block: usize) -> usize {
+        self.work.pass.first_column(self.row, token).max(block)
+    }
+
+    /// The end of the columns of a block that are not later than a token.
+    fn end(&self, token: usize, block: usize) -> usize {
+        (self.start + token + 1).min(block + BLOCK)
+    }
+
+    /// The columns of `limits` that the row's queries see, the window and the order in time apart.
+    fn runs(&self, limits: Range<usize>) -> Vec<Range<usize>> {
+        let earlier = &self.work.earlier[self.row];
+        let skip = earlier.partition_point(|run| run.end <= limits.start);
+        let inside = earlier[skip..]
+            .iter()
+            .take_while(|run| run.start < limits.end);
+        let new = self.start..limits.end.max(self.start);
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for run in inside.chain(core::iter::once(&new)) {
+            let run = run.start.max(limits.start)..run.end.min(limits.end);
+            match runs.last_mut() {
+                _ if run.is_empty() => {}
+                Some(last) if last.end == run.start => last.end = run.end,
+                _ => runs.push(run),
+            }
+        }
+        runs
+    }
+
+    /// The values of some queries, `[D][queries]`.
+    pub(super) fn queries(&self, queries: Range<usize>) -> Vec<f32> {
+        let Work {
+            store,
+            pass,
+            inputs,
+            group,
+            ..
+        } = self.work;
+        let dim = store.shape().head_dim;
+        let many = queries.len();
+        let mut q = vec![0.0; many * dim];
+        for (m, query) in queries.enumerate() {
+            let token = pass.offset(self.row) + query / group;
+            let place = token * inputs.heads + self.head * group + query % group;
+            let values = &inputs.q[place * dim..][..dim];
+            for (q, &value) in q[m..].iter_mut().step_by(many).zip(values) {
+                *q = value;
+            }
+        }
+        q
+    }
+
+    /// Block number `block` for all queries of the band, joined to what they have gathered.
+    pub(super) fn block(&self, block: usize, gathered: &mut Gathering) {
+        let mut scores: Scores = [[0.0; BLOCK]; QUERIES];
+        let mut out = vec![Line::ZERO; QUERIES * self.lines];
+        // Batches as even as can be.
+        let all = self.queries.len();
+        let most = all.div_ceil(all.div_ceil(QUERIES));
+        let folds = gathered.folds.chunks_mut(most);
+        let outs = gathered.out.chunks_mut(most * self.lines);
+        let starts = self.queries.clone().step_by(most);
+        for ((folds, gathered), from) in folds.zip(outs).zip(starts) {
+            let queries = from..from + folds.len();
+            let out = &mut out[..queries.len() * self.lines];
+            let later = self.batch(block * BLOCK, queries, &mut scores, out);
+            join_all(folds, gathered, (&later, out), self.lines);
+        }
+    }
+
+    /// One block for up to [`QUERIES`] queries, by themselves.
+    fn batch(
+        &self,
+        block: usize,
+        queries: Range<usize>,
+        scores: &mut Scores,
+        out: &mut [Line],
+    ) -> [(f32, f32); QUERIES] {
+        let mut folds = [(f32::NEG_INFINITY, 0.0); QUERIES];
+        let columns = self.columns();
+        let token = |query: usize| query / self.work.group;
+        let (oldest, newest) = (token(queries.start), token(queries.end - 1));
+        let first = |token| self.first(token, block);
+        let end = |token| self.end(token, block);
+        // What any of them sees.
+        let any = self.runs(first(oldest)..end(newest));
+        if any.is_empty() {
+            return folds;
+        }
+        run(Score {
+            columns,
+            runs: &any,
+            block,
+            q: &self.queries(queries.clone()),
+            queries: queries.len(),
+            scale: self.work.scale,
+            scores,
+        });
+        out.fill(Line::ZERO);
+        if first(oldest) == first(newest) && end(oldest) == end(newest) {
+            let scores = &mut scores[..queries.len()];
+            for (fold, scores) in folds.iter_mut().zip(&mut *scores) {
+                *fold = run(Weigh {
+                    runs: &any,
+                    block,
+                    scores,
+                    max: None,
+                });
+            }
+            run(Add {
+                columns,
+                runs: &any,
+                block,
+                weights: scores,
+                out,
+            });
+            return folds;
+        }
+        // Each query adds its columns in ascending order: first those that leave the window before the newest query,
+        // then those that all see, then those that come after the oldest query.
+        let common = first(newest)..end(oldest).max(first(newest));
+        for (m, query) in queries.clone().enumerate() {
+            let token = token(query);
+            let scores = &mut scores[m];
+            let runs = &self.seen(token, block);
+            folds[m] = run(Weigh {
+                runs,
+                block,
+                scores,
+                max: None,
+            });
+            let before = self.runs(first(token)..common.start.min(end(token)));
+            let out = &mut out[m * self.lines..][..self.lines];
+            self.add_alone(&before, block, scores, out);
+        }
+        let runs = &self.runs(common.clone());
+        let weights = &scores[..queries.len()];
+        run(Add {
+            columns,
+            runs,
+            block,
+            weights,
+            out,
+        });
+        for (m, query) in queries.enumerate() {
+            let token = token(query);
+            let after = self.runs(common.end.max(first(token))..end(token));
+            let out = &mut out[m * self.lines..][..self.lines];
+            self.add_alone(&after, block, &scores[m], out);
+        }
+        folds
+    }
+
+    fn add_alone(
+        &self,
+        runs: &[Range<usize>],
+        block: usize,
+        weights: &[f32; BLOCK],
+        out: &mut [Line],
+    ) {
+        if !runs.is_empty() {
+            let weights = core::slice::from_ref(weights);
+            run(Add {
+                columns: self.columns(),
+                runs,
+                block,
+                weights,
+                out,
+            });
+        }
+    }
+}
+
+/// Joins what queries gathered in a later block to what they had; `lines` of output for each.
+pub(super) fn join_all(
+    folds: &mut [(f32, f32)],
+    out: &mut [Line],
+    (later, later_out): (&[(f32, f32)], &[Line]),
+    lines: usize,
+) {
+    for (query, (into, &fold)) in folds.iter_mut().zip(later).enumerate() {
+        let own = query * lines..(query + 1) * lines;
+        run(Join {
+            into,
+            into_out: &mut out[own.clone()],
+            fold,
+            out: &later_out[own],
+        });
+    }
+}
