@@ -1,4 +1,9 @@
 //! The crate's tests: every kernel against slow code that cannot be wrong in the same way.
 
 mod attention;
+#[cfg(feature = "flex")]
+mod independence;
 mod oracle;
+mod products;
+mod quants;
+mod small;
