@@ -1,1 +1,9 @@
-//! What the examples share.
+//! What the examples share: finding a model, and options they all take.
+
+mod args;
+mod memory;
+mod resolve;
+
+pub use args::{AcceptRule, ModelArgs};
+pub use memory::peak_memory_bytes;
+pub use resolve::{Found, find_model};

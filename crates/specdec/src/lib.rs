@@ -1,1 +1,30 @@
-//! Lossless speculative decoding for Burn: more tokens per second, not one token changed.
+#![doc = include_str!("../README.md")]
+
+mod device;
+mod error;
+mod generator;
+mod model;
+
+pub use device::{Backend, ChosenDevice, DeviceChoice, DeviceError};
+pub use error::{Error, Result};
+pub use generator::{
+    DraftLength, Drafting, Generated, Generator, GeneratorBuilder, Options, Piece, Prompt,
+    TextStream,
+};
+pub use model::{Model, ModelBuilder};
+
+/// The Burn this was built with.
+pub use burn;
+pub use specdec_core as core;
+pub use specdec_draft as draft;
+pub use specdec_kernels as kernels;
+pub use specdec_models as models;
+pub use specdec_ragged as ragged;
+pub use specdec_text as text;
+
+/// The names every program types.
+pub mod prelude {
+    pub use crate::core::{Decoder, Drafter, KvCache, SamplingParams, TargetModel};
+    pub use crate::text::Message;
+    pub use crate::{Drafting, Generator, Model, Options, Prompt};
+}

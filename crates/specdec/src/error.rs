@@ -1,0 +1,36 @@
+use crate::DeviceError;
+use specdec_core::{BuildError, RequestError};
+use thiserror::Error;
+
+/// `Result` with the facade's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong between a file and a text.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Decoding failed, or a request was refused.
+    #[error(transparent)]
+    Decode(#[from] specdec_core::Error),
+    /// A model file or folder cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] specdec_models::LoadError),
+    /// Tokenizer, template or stop strings.
+    #[error(transparent)]
+    Text(#[from] specdec_text::TextError),
+    /// The device cannot be had.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl From<BuildError> for Error {
+    fn from(error: BuildError) -> Self {
+        Self::Decode(error.into())
+    }
+}
+
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Self {
+        Self::Decode(error.into())
+    }
+}

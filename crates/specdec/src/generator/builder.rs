@@ -1,0 +1,206 @@
+use super::Generator;
+use crate::{Model, Result};
+use specdec_core::{
+    Acceptance, BuildError, Controller, Coupled, Decoder, Drafter, FirstCome, FixedLength,
+    Scheduler, TargetModel,
+};
+use specdec_draft::{ModelDrafter, NgramDrafter};
+use specdec_ragged::{SlotCache, SlotOptions};
+use std::sync::Arc;
+
+/// Who drafts.
+#[non_exhaustive]
+pub enum Drafting {
+    /// Nobody: plain decoding.
+    Off,
+    /// Prompt look-up.
+    Ngram(NgramDrafter),
+    /// A smaller model; its vocabulary is checked against the target's token by token.
+    Model(Model),
+    /// Anything else.
+    Custom(Box<dyn Drafter>),
+}
+
+impl Drafting {
+    /// Prompt look-up with its default settings.
+    pub fn ngram() -> Self {
+        Self::Ngram(NgramDrafter::default())
+    }
+}
+
+impl std::fmt::Debug for Drafting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Off => "Off",
+            Self::Ngram(_) => "Ngram",
+            Self::Model(_) => "Model",
+            Self::Custom(drafter) => drafter.name(),
+        })
+    }
+}
+
+/// How long drafts are.
+pub enum DraftLength {
+    /// Always this many tokens, where the drafter has as many.
+    Fixed(usize),
+    /// As a controller plans.
+    Planned(Box<dyn Controller>),
+}
+
+impl std::fmt::Debug for DraftLength {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fixed(k) => write!(f, "Fixed({k})"),
+            Self::Planned(_) => f.write_str("Planned"),
+        }
+    }
+}
+
+/// Builds a [`Generator`].
+///
+/// | part | default |
+/// |---|---|
+/// | drafting | [`Drafting::ngram`] |
+/// | draft length | 4 |
+/// | acceptance | [`Coupled`] (greedy at temperature 0) |
+/// | rows | 16 at a time; more prompts wait |
+/// | prefill chunk | 256 prompt tokens a step |
+/// | memory | grows as needed |
+#[derive(Debug)]
+pub struct GeneratorBuilder {
+    model: Model,
+    drafting: Drafting,
+    length: DraftLength,
+    acceptance: Arc<dyn Acceptance>,
+    scheduler: SchedulerBox,
+    prefill_chunk: usize,
+    memory: SlotOptions,
+}
+
+struct SchedulerBox(Box<dyn Scheduler>);
+
+impl std::fmt::Debug for SchedulerBox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Scheduler")
+    }
+}
+
+impl Scheduler for SchedulerBox {
+    fn select(&mut self, pool: &specdec_core::PoolView) -> Vec<specdec_core::SeqId> {
+        self.0.select(pool)
+    }
+}
+
+impl Controller for DraftLength {
+    fn plan(&mut self, view: &specdec_core::PoolView) -> specdec_core::Plan {
+        match self {
+            Self::Fixed(k) => FixedLength(*k).plan(view),
+            Self::Planned(controller) => controller.plan(view),
+        }
+    }
+
+    fn observe(&mut self, outcome: &specdec_core::Outcome) {
+        if let Self::Planned(controller) = self {
+            controller.observe(outcome);
+        }
+    }
+
+    fn evict(&mut self, seq: specdec_core::SeqId) {
+        if let Self::Planned(controller) = self {
+            controller.evict(seq);
+        }
+    }
+}
+
+impl GeneratorBuilder {
+    pub(super) fn new(model: Model) -> Self {
+        Self {
+            model,
+            drafting: Drafting::ngram(),
+            length: DraftLength::Fixed(4),
+            acceptance: Arc::new(Coupled),
+            scheduler: SchedulerBox(Box::new(FirstCome::default())),
+            prefill_chunk: 256,
+            memory: SlotOptions::default(),
+        }
+    }
+
+    /// Who drafts.
+    pub fn drafting(mut self, drafting: Drafting) -> Self {
+        self.drafting = drafting;
+        self
+    }
+
+    /// Nobody drafts.
+    pub fn plain(self) -> Self {
+        self.drafting(Drafting::Off)
+    }
+
+    /// How long drafts are.
+    pub fn draft_length(mut self, length: DraftLength) -> Self {
+        self.length = length;
+        self
+    }
+
+    /// How tokens are chosen and drafts judged.
+    pub fn acceptance(mut self, acceptance: Arc<dyn Acceptance>) -> Self {
+        self.acceptance = acceptance;
+        self
+    }
+
+    /// Most sequences in a pass.
+    pub fn max_rows(mut self, rows: usize) -> Self {
+        self.scheduler = SchedulerBox(Box::new(FirstCome { max_rows: rows }));
+        self
+    }
+
+    /// Most prompt tokens to prefill in a step.
+    pub fn prefill_chunk(mut self, tokens: usize) -> Self {
+        self.prefill_chunk = tokens;
+        self
+    }
+
+    /// How the cache uses memory.
+    pub fn memory(mut self, memory: SlotOptions) -> Self {
+        self.memory = memory;
+        self
+    }
+
+    /// Puts the parts together.
+    ///
+    /// # Errors
+    /// [`crate::Error`]: a draft model whose vocabulary differs from the target's (naming the first
+    /// difference), a setting out of range.
+    pub fn build(self) -> Result<Generator> {
+        let target: Arc<dyn TargetModel> = self.model.target().clone();
+        let drafter: Option<Box<dyn Drafter>> = match self.drafting {
+            Drafting::Off => None,
+            Drafting::Ngram(drafter) => Some(Box::new(drafter)),
+            Drafting::Custom(drafter) => Some(drafter),
+            Drafting::Model(draft) => {
+                if let Some(difference) = self.model.tokenizer().first_difference(draft.tokenizer())
+                {
+                    return Err(BuildError::Vocabulary(difference.to_string()).into());
+                }
+                let cache = SlotCache::with_options(draft.target().spec(), &self.memory)?;
+                Some(Box::new(ModelDrafter::new(draft.target().clone(), cache)))
+            }
+        };
+        let cache = SlotCache::with_options(target.spec(), &self.memory)?;
+        let mut builder = Decoder::builder(target)
+            .cache(cache)
+            .drafter_boxed(drafter)
+            .controller(self.length)
+            .scheduler(self.scheduler)
+            .acceptance_shared(self.acceptance)
+            .prefill_chunk(self.prefill_chunk)
+            .suppress(self.model.tokenizer().ids_without_text());
+        if let Some(margin) = self.model.tie_margin() {
+            builder = builder.tie_margin(margin);
+        }
+        Ok(Generator {
+            decoder: builder.build()?,
+            model: self.model,
+        })
+    }
+}

@@ -1,0 +1,126 @@
+//! Continues many prompts, one JSON object a line in and out, with a summary of what it cost.
+//!
+//! `cargo run --release --example generate -- --input prompts.jsonl --output out.jsonl --batch 8`
+
+mod input;
+mod report;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+use indicatif::ProgressBar;
+use specdec::core::Speculation;
+use specdec::prelude::*;
+use specdec::{DraftLength, Model};
+use specdec_examples::{AcceptRule, ModelArgs};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// JSON lines of {"id", "prompt" | "messages" | "prompt_ids", options}; - is standard input
+    #[arg(long)]
+    input: PathBuf,
+    /// Where the results go, in input order; - is standard output
+    #[arg(long, default_value = "-")]
+    output: PathBuf,
+    /// Where the summary goes, one JSON object
+    #[arg(long)]
+    summary: Option<PathBuf>,
+    /// none, ngram, or model:PATH
+    #[arg(long, default_value = "ngram")]
+    drafter: String,
+    /// Tokens to draft at a time
+    #[arg(long, default_value_t = 4)]
+    draft_length: usize,
+    /// Most prompts at a time
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// How the rows of a batch share the cache
+    #[arg(long, value_enum, default_value_t = Strategy::Slots)]
+    strategy: Strategy,
+    /// Most tokens to generate, where a line does not say
+    #[arg(long, default_value_t = 128)]
+    max_new: usize,
+    /// 0 takes the best token always, where a line does not say
+    #[arg(long, default_value_t = 0.0)]
+    temperature: f32,
+    /// Seed of the noise, where a line does not say
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How drafts are judged
+    #[arg(long, value_enum, default_value_t = AcceptRule::Coupled)]
+    accept: AcceptRule,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Strategy {
+    /// Each sequence in its own slot, nothing is ever moved
+    Slots,
+}
+
+fn drafting(args: &Args) -> Result<Drafting> {
+    Ok(match args.drafter.as_str() {
+        "none" => Drafting::Off,
+        "ngram" => Drafting::ngram(),
+        other => {
+            let path = other.strip_prefix("model:").with_context(|| {
+                format!("--drafter {other} is none of none, ngram, model:PATH")
+            })?;
+            Drafting::Model(args.model.open_other(path)?)
+        }
+    })
+}
+
+fn generator(args: &Args, model: &Model) -> Result<Generator> {
+    Ok(Generator::builder(model)
+        .drafting(drafting(args)?)
+        .draft_length(DraftLength::Fixed(args.draft_length))
+        .acceptance(args.accept.rule())
+        .max_rows(args.batch as usize)
+        .build()?)
+}
+
+fn defaults(args: &Args) -> Options {
+    let mut options = Options::max_new_tokens(args.max_new).temperature(args.temperature);
+    options.sampling.seed = Some(args.seed);
+    options.speculation = Speculation::On;
+    options
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let model = args.model.open()?;
+    let mut generator = generator(&args, &model)?;
+    let lines = input::read(&args.input, &defaults(&args))?;
+    let prompts: Vec<_> = lines.iter().filter_map(|l| l.request.as_ref().ok().cloned()).collect();
+    let bar = ProgressBar::new(prompts.len() as u64);
+    let results = generator.generate_batch(prompts, |done, _| bar.set_position(done as u64))?;
+    bar.finish_and_clear();
+    let mut results = results.into_iter();
+    let mut output = create(&args.output)?;
+    let mut summary = report::Summary::new(model.report());
+    for line in lines {
+        let result = match line.request {
+            Ok(_) => results.next().context("a result is missing")?.map_err(|e| e.to_string()),
+            Err(error) => Err(error),
+        };
+        summary.add(&result);
+        writeln!(output, "{}", report::line(&line.id, &result))?;
+    }
+    output.flush()?;
+    if let Some(path) = &args.summary {
+        writeln!(create(path)?, "{}", summary.finish(generator.stats(), &format!("{args:?}")))?;
+    }
+    Ok(())
+}
+
+fn create(path: &Path) -> Result<Box<dyn Write>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(std::io::stdout().lock()));
+    }
+    let file = std::fs::File::create(path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Box::new(std::io::BufWriter::new(file)))
+}

@@ -1,0 +1,60 @@
+//! Lines out, and the summary.
+
+use serde_json::{Value, json};
+use specdec::Generated;
+use specdec::core::Stats;
+use specdec::models::LoadReport;
+use specdec_examples::peak_memory_bytes;
+
+/// A line of output.
+pub fn line(id: &Value, result: &Result<Generated, String>) -> Value {
+    match result {
+        Ok(done) => json!({
+            "id": id,
+            "prompt_ids": done.prompt_tokens,
+            "ids": done.tokens,
+            "text": done.text,
+            "finish": done.finish.to_string(),
+            "rounds": done.stats.rounds,
+            "drafted": done.stats.drafted,
+            "accepted": done.stats.accepted,
+        }),
+        Err(error) => json!({ "id": id, "error": error }),
+    }
+}
+
+/// What all lines cost together.
+pub struct Summary {
+    load_seconds: f64,
+    prompts: usize,
+    errors: usize,
+}
+
+impl Summary {
+    pub fn new(load: &LoadReport) -> Self {
+        Self { load_seconds: load.elapsed.as_secs_f64(), prompts: 0, errors: 0 }
+    }
+
+    pub fn add(&mut self, result: &Result<Generated, String>) {
+        self.prompts += 1;
+        self.errors += usize::from(result.is_err());
+    }
+
+    pub fn finish(self, stats: &Stats, settings: &str) -> Value {
+        json!({
+            "tokens_per_second": stats.tokens_per_second(),
+            "prefill_tokens_per_second": stats.prefill_tokens_per_second(),
+            "decode_seconds": stats.decode_time().as_secs_f64(),
+            "prefill_seconds": stats.prefill_time.as_secs_f64(),
+            "load_seconds": self.load_seconds,
+            "new_tokens": stats.emitted,
+            "prompt_tokens": stats.prefilled,
+            "acceptance_length": stats.acceptance_length(),
+            "acceptance_rate": stats.acceptance_rate(),
+            "peak_memory_bytes": peak_memory_bytes(),
+            "prompts": self.prompts,
+            "errors": self.errors,
+            "settings": settings,
+        })
+    }
+}
