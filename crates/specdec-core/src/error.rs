@@ -6,7 +6,7 @@ use thiserror::Error;
 /// An error from an implementation of one of the traits.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
-/// `Result` with this crate's [`Error`].
+/// `Result` with this crate's [`enum@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of decoding.

@@ -9,6 +9,7 @@ use crate::{
     Observation, ObservedRow, Outcome, Phase, Proposal, Result, RowDraft, RowOutcome, SeqId, Token,
 };
 use burn::prelude::*;
+use burn::tensor::Transaction;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -179,13 +180,23 @@ impl Decoder {
             && ready
                 .iter()
                 .all(|seq| self.pool[seq].sampler.is_plain_argmax());
-        let unreadable = |e| Error::Target(format!("its logits cannot be read: {e:?}").into());
         if plain {
-            let best = logits.argmax(1).into_data();
-            let best = best.try_into_vec_as::<i64>().map_err(unreadable)?;
-            return Ok(Verdicts::Best(
-                best.into_iter().map(|t| t as Token).collect(),
-            ));
+            // Backends disagree about NaN, and something is the largest even where all is -inf: a
+            // pass with either is judged on the host, as it is beside rows that need the logits.
+            let best = logits.clone().argmax(1);
+            let largest = logits.clone().gather(1, best.clone());
+            let nothing = largest.equal_elem(f32::NEG_INFINITY);
+            let odd = logits.clone().is_nan().any_dim(1).bool_or(nothing).any();
+            let read = Transaction::default().register(best).register(odd.int());
+            let [best, odd] = read
+                .try_execute()
+                .map_err(unreadable)?
+                .try_into()
+                .map_err(|_: Vec<TensorData>| unreadable("not two tensors"))?;
+            if odd.iter::<i64>().all(|odd| odd == 0) {
+                let best = best.iter::<i64>().map(|t| t as Token);
+                return Ok(Verdicts::Best(best.collect()));
+            }
         }
         let logits = logits
             .into_data()
@@ -369,6 +380,10 @@ impl Decoder {
             (None, None) => {}
         }
     }
+}
+
+fn unreadable(e: impl std::fmt::Debug) -> Error {
+    Error::Target(format!("its logits cannot be read: {e:?}").into())
 }
 
 /// Whether the two best logits are closer than the margin.

@@ -1,7 +1,7 @@
 use crate::oracle::Continuations;
 use crate::seeded::happens;
 use specdec_core::{Draft, DraftContext, DraftRow, Drafter, Result, RowDraft, Token};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Where a [`ScriptedDrafter`] is wrong.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +46,7 @@ pub struct ScriptedDrafter {
     known: Continuations,
     vocab: usize,
     mistakes: Mistakes,
+    of_prompts: BTreeMap<Vec<Token>, Mistakes>,
 }
 
 impl ScriptedDrafter {
@@ -55,6 +56,7 @@ impl ScriptedDrafter {
             known,
             vocab,
             mistakes,
+            of_prompts: BTreeMap::new(),
         }
     }
 
@@ -82,12 +84,19 @@ impl ScriptedDrafter {
         Self::new(known, vocab, Mistakes::At(places.into_iter().collect()))
     }
 
+    /// Other mistakes for rows with this prompt.
+    pub fn with_prompt(mut self, prompt: impl Into<Vec<Token>>, mistakes: Mistakes) -> Self {
+        self.of_prompts.insert(prompt.into(), mistakes);
+        self
+    }
+
     fn row(&self, row: &DraftRow<'_>) -> RowDraft {
         let prompt = &row.tokens[..row.prompt_len];
         let emitted = row.tokens.len() - row.prompt_len;
+        let mistakes = self.of_prompts.get(prompt).unwrap_or(&self.mistakes);
         let after = self.known.after(row.tokens, row.prompt_len);
         let tokens = after.iter().take(row.k).enumerate().map(|(i, &token)| {
-            if self.mistakes.wrong(prompt, emitted + i) {
+            if mistakes.wrong(prompt, emitted + i) {
                 (token + 1) % (self.vocab.max(1) as Token)
             } else {
                 token

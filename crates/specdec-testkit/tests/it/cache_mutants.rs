@@ -190,12 +190,13 @@ impl KvCache for Mutant {
     fn commit(&mut self, keep: &[usize]) -> Result<()> {
         let mut keep = keep.to_vec();
         match self.bug {
-            Bug::IgnoresKeep if keep.len() == self.rows.len() => {
-                if keep.iter().zip(&self.rows).all(|(k, row)| *k <= row.len) {
-                    self.keep_all()?;
-                    self.open = false;
-                    return Ok(());
-                }
+            Bug::IgnoresKeep
+                if keep.len() == self.rows.len()
+                    && keep.iter().zip(&self.rows).all(|(k, row)| *k <= row.len) =>
+            {
+                self.keep_all()?;
+                self.open = false;
+                return Ok(());
             }
             Bug::KeepsOneMore if keep.len() == self.rows.len() => {
                 for (k, row) in keep.iter_mut().zip(&self.rows) {
