@@ -87,6 +87,15 @@ impl<'a> BandWork<'a> {
         runs
     }
 
+    /// The columns of the block after the one that starts at `block`, as far as they are earlier than the row's tokens.
+    fn next(&self, block: usize) -> Range<usize> {
+        let next = block + BLOCK;
+        match &self.work.earlier[self.row][..] {
+            [all] if all.contains(&next) => next..all.end.min(next + BLOCK),
+            _ => 0..0,
+        }
+    }
+
     /// The values of some queries, `[D][queries]`.
     pub(super) fn queries(&self, queries: Range<usize>) -> Vec<f32> {
         let Work {
@@ -157,6 +166,11 @@ impl<'a> BandWork<'a> {
             scores,
         });
         out.fill(Line::ZERO);
+        // What comes next, asked for while the first batch adds its values.
+        let ahead = match queries.start == self.queries.start {
+            true => self.next(block),
+            false => 0..0,
+        };
         if first(oldest) == first(newest) && end(oldest) == end(newest) {
             let scores = &mut scores[..queries.len()];
             for (fold, scores) in folds.iter_mut().zip(&mut *scores) {
@@ -173,6 +187,7 @@ impl<'a> BandWork<'a> {
                 block,
                 weights: scores,
                 out,
+                ahead,
             });
             return folds;
         }
@@ -201,6 +216,7 @@ impl<'a> BandWork<'a> {
             block,
             weights,
             out,
+            ahead: 0..0,
         });
         for (m, query) in queries.enumerate() {
             let token = token(query);
@@ -226,6 +242,7 @@ impl<'a> BandWork<'a> {
                 block,
                 weights,
                 out,
+                ahead: 0..0,
             });
         }
     }

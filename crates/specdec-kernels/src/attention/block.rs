@@ -58,6 +58,14 @@ struct Piece<'a> {
     values: &'a [Line],
 }
 
+impl<'a> Piece<'a> {
+    /// The keys from the piece's first tile on; a column's share of them is as many lines as its values have.
+    #[inline(always)]
+    fn keys_from_offset(&self, lines: usize) -> &'a [Line] {
+        self.keys.get(self.offset * lines..).unwrap_or_default()
+    }
+}
+
 /// What some queries have gathered: for each, softmax over the columns seen so far, not yet divided by its sum.
 #[derive(Debug, Clone)]
 pub(super) struct Gathering {
@@ -111,42 +119,63 @@ impl Kernel for Score<'_> {
 impl Score<'_> {
     #[inline(always)]
     fn score<V: Vector, const M: usize>(&mut self, v: V) {
-        let (q, dim) = (self.q.as_chunks::<M>().0, self.q.len() / M);
-        let scale = v.splat(self.scale);
         for run in self.runs {
             for piece in self.columns.pieces(run.clone()) {
-                let tiles = piece.offset / TILE..(piece.offset + piece.len).div_ceil(TILE);
-                for tile in tiles {
-                    let mut sums = [v.splat(0.0); M];
-                    // The values of the same columns are read next; asking for them now, line for line, keeps the
-                    // memory busy while the weights are computed.
-                    let soon = piece.values.get(tile * dim..).unwrap_or_default();
-                    let keys = piece.keys[tile * dim..][..dim].iter().zip(q);
-                    for (index, (line, q)) in keys.enumerate() {
-                        if let Some(soon) = soon.get(index) {
-                            v.prefetch(soon);
-                        }
-                        let keys = v.load(&line.0);
-                        for (sum, &q) in sums.iter_mut().zip(q) {
-                            *sum = v.fma(keys, v.splat(q), *sum);
-                        }
-                    }
-                    // The part of the tile that belongs to the piece.
-                    let from = piece.offset.max(tile * TILE);
-                    let to = (piece.offset + piece.len).min(tile * TILE + TILE);
-                    let at = piece.column + from - piece.offset - self.block;
-                    for (sum, scores) in sums.iter().zip(self.scores.iter_mut()) {
-                        let sum = v.mul(*sum, scale);
-                        let scores = &mut scores[at..][..to - from];
-                        if let Some(scores) = scores.first_chunk_mut::<TILE>() {
-                            v.store(sum, scores);
-                        } else {
-                            let mut lanes = [0.0; TILE];
-                            v.store(sum, &mut lanes);
-                            let lane = from - tile * TILE;
-                            scores.copy_from_slice(&lanes[lane..][..to - from]);
-                        }
-                    }
+                let end = (piece.offset + piece.len).div_ceil(TILE);
+                let mut tile = piece.offset / TILE;
+                // Two tiles at a time where the registers allow: more sums to work on while one waits.
+                while V::STRIPS == 2 && tile + 2 <= end {
+                    self.tiles::<V, M, 2>(v, &piece, tile);
+                    tile += 2;
+                }
+                for tile in tile..end {
+                    self.tiles::<V, M, 1>(v, &piece, tile);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn tiles<V: Vector, const M: usize, const N: usize>(
+        &mut self,
+        v: V,
+        piece: &Piece<'_>,
+        first: usize,
+    ) {
+        let (q, dim) = (self.q.as_chunks::<M>().0, self.q.len() / M);
+        let mut sums = [[v.splat(0.0); M]; N];
+        let keys = &piece.keys[first * dim..][..N * dim];
+        // The values of the same columns are read next; asking for them now, line for line, keeps the memory busy
+        // while the weights are computed.
+        let soon = piece.values.get(first * dim..).unwrap_or_default();
+        for (d, q) in q.iter().enumerate().take(dim) {
+            let lines = each!(&Line::ZERO; N, |n| &keys[n * dim + d]);
+            for (sums, line) in sums.iter_mut().zip(lines) {
+                let keys = v.load(&line.0);
+                for (sum, &q) in sums.iter_mut().zip(q) {
+                    *sum = v.fma(keys, v.splat(q), *sum);
+                }
+            }
+            if let Some(soon) = soon.get(d * N..(d + 1) * N) {
+                soon.iter().for_each(|line| v.prefetch(line));
+            }
+        }
+        let scale = v.splat(self.scale);
+        for (tile, sums) in (first..).zip(&sums) {
+            // The part of the tile that belongs to the piece.
+            let from = piece.offset.max(tile * TILE);
+            let to = (piece.offset + piece.len).min(tile * TILE + TILE);
+            let at = piece.column + from - piece.offset - self.block;
+            for (sum, scores) in sums.iter().zip(self.scores.iter_mut()) {
+                let sum = v.mul(*sum, scale);
+                let scores = &mut scores[at..][..to - from];
+                if let Some(scores) = scores.first_chunk_mut::<TILE>() {
+                    v.store(sum, scores);
+                } else {
+                    let mut lanes = [0.0; TILE];
+                    v.store(sum, &mut lanes);
+                    let lane = from - tile * TILE;
+                    scores.copy_from_slice(&lanes[lane..][..to - from]);
                 }
             }
         }
@@ -209,6 +238,8 @@ pub(super) struct Add<'a> {
     pub(super) weights: &'a [[f32; BLOCK]],
     /// `[queries][D / 16]`.
     pub(super) out: &'a mut [Line],
+    /// Columns whose keys are read next.
+    pub(super) ahead: Range<usize>,
 }
 
 impl Kernel for Add<'_> {
@@ -256,22 +287,28 @@ impl Add<'_> {
         let mut sums = each!([v.splat(0.0); L]; M, |m| {
             each!(v.splat(0.0); L, |l| v.load(&self.out[m * lines + first + l].0))
         });
+        let mut ahead = self.columns.pieces(self.ahead.clone());
         for run in self.runs {
             for piece in self.columns.pieces(run.clone()) {
                 let at = piece.column - self.block;
                 let values = &piece.values[piece.offset * lines..][..piece.len * lines];
-                for (column, values) in (at..).zip(values.chunks_exact(lines)) {
+                let soon = ahead
+                    .next()
+                    .map_or(&[][..], |next| next.keys_from_offset(lines));
+                for (index, values) in values.chunks_exact(lines).enumerate() {
                     let Some(values) = values[first..].first_chunk::<L>() else {
                         return;
                     };
                     let values = each!(v.splat(0.0); L, |l| v.load(&values[l].0));
                     for (sums, weights) in sums.iter_mut().zip(weights) {
                         // The index is below the block's length anyway; the remainder tells the compiler.
-                        let weight = v.splat(weights[column % BLOCK]);
+                        let weight = v.splat(weights[(at + index) % BLOCK]);
                         for (sum, &value) in sums.iter_mut().zip(&values) {
                             *sum = v.fma(value, weight, *sum);
                         }
                     }
+                    let soon = soon.get(index * lines + first..).unwrap_or_default();
+                    soon.iter().take(L).for_each(|line| v.prefetch(line));
                 }
             }
         }

@@ -21,6 +21,9 @@ use crate::{
 /// Tokens of a band.
 const BAND: usize = 16;
 
+/// Blocks that one thread takes at a time where a band is split.
+const SPAN: usize = 4;
+
 /// The queries of a pass.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Inputs<'a> {
@@ -114,7 +117,7 @@ impl Work<'_> {
         first / BLOCK..end.div_ceil(BLOCK)
     }
 
-    /// Where there are too few bands for the threads: every block of every band and head on its own,
+    /// Where there are too few bands for the threads: the blocks of every band and head, a few at a time,
     /// `[band][head]`, blocks in order.
     fn split(&self, bands: &[Band]) -> Option<Vec<Vec<Gathering>>> {
         let kv_heads = self.store.shape().kv_heads;
@@ -125,7 +128,9 @@ impl Work<'_> {
         let mut items = Vec::new();
         for band in bands {
             for head in 0..kv_heads {
-                items.extend(self.blocks(band).map(|block| (band, head, block)));
+                let blocks = self.blocks(band);
+                let starts = blocks.clone().step_by(SPAN);
+                items.extend(starts.map(|from| (band, head, from..blocks.end.min(from + SPAN))));
             }
         }
         if items.len() < 2 * bands.len() * kv_heads {
@@ -133,15 +138,19 @@ impl Work<'_> {
         }
         let cells: Vec<_> = items.iter().map(|_| OnceLock::new()).collect();
         for_each(items.len(), |item| {
-            let (band, head, block) = items[item];
-            let band = BandWork::new(self, band, head);
-            let mut gathered = band.nothing();
-            band.block(block, &mut gathered);
+            let (band, head, blocks) = &items[item];
+            let band = BandWork::new(self, band, *head);
+            let parts = blocks.clone().map(|block| {
+                let mut gathered = band.nothing();
+                band.block(block, &mut gathered);
+                gathered
+            });
             // Each item is computed once, so the cell is free.
-            let _ = cells[item].set(gathered);
+            let _ = cells[item].set(parts.collect::<Vec<_>>());
         });
-        let cells = cells.into_iter().map(OnceLock::into_inner);
-        let mut cells = cells.map(|cell| cell.unwrap_or_else(|| Gathering::new(0, 0)));
+        let mut cells = cells
+            .into_iter()
+            .flat_map(|cell| cell.into_inner().unwrap_or_default());
         let mut parts = Vec::with_capacity(bands.len() * kv_heads);
         for band in bands {
             let blocks = self.blocks(band).len();
