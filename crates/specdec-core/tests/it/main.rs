@@ -9,6 +9,7 @@ mod robustness;
 mod rounds;
 mod rounds_batch;
 mod sampling;
+mod seams;
 mod statistics;
 mod stopping;
 mod world;

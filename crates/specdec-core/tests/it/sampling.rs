@@ -3,7 +3,7 @@
 use crate::world::{
     Target, decoder, device, drafters, hash_lm, plain, plain_decoder, sampled, share,
 };
-use specdec_core::sampling::probabilities;
+use specdec_core::sampling::{Noise, probabilities};
 use specdec_core::{
     Acceptance, Coupled, Decoder, Error, FirstCome, FixedLength, Greedy, Rejection, Request,
     RequestError, SamplingParams, Token,
@@ -143,6 +143,25 @@ fn a7_a_seed_gives_the_same_text_anywhere() {
     let mut second = request(5);
     second.sampling.sample = 1;
     assert_ne!(plain(&target, second).tokens, alone);
+}
+
+/// The number used at a place is a function of (seed, sample, content index) and the token alone.
+#[test]
+fn a7_the_noise_is_that_of_the_content_index() {
+    let model = hash_lm(20).with_spread(3.0);
+    let mut sampling = sampled(0.8, 17);
+    sampling.sample = 2;
+    let request = Request::new([3, 1, 4])
+        .max_new_tokens(12)
+        .sampling(sampling);
+    let done = plain(&share(model.clone()), request);
+    let noise = Noise::new(17, 2);
+    let mut content = vec![3, 1, 4];
+    for token in done.tokens {
+        let warm: Vec<f32> = model.reference(&content).iter().map(|l| l / 0.8).collect();
+        assert_eq!(Some(token), noise.at(content.len()).argmax(&warm));
+        content.push(token);
+    }
 }
 
 #[test]

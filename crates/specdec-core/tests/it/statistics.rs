@@ -199,6 +199,8 @@ fn ties_are_counted_within_the_margin() {
         assert_eq!(done.stats.ties, decoder.stats().ties);
         done.stats.ties
     };
+    // Closer than the margin: a gap of exactly the margin is none.
+    assert_eq!(run(Some(0.5)), 3);
     assert_eq!(
         (run(None), run(Some(0.1)), run(Some(0.6)), run(Some(1.1))),
         (0, 3, 6, 9)

@@ -180,3 +180,21 @@ fn b2_drafts_beyond_an_end_do_not_exist() {
     assert_eq!(done.tokens, [10, END]);
     assert_eq!(rounds, [(3, 0, 1), (0, 0, 1)]);
 }
+
+/// A stop inside the minimum does not end the output, and is not asked again about the past.
+#[test]
+fn c3_a_stop_inside_the_minimum() {
+    for k in 0..5 {
+        let rows = [row(5, 9, &[])];
+        let mut decoder = decoder(
+            &share(script(&rows)),
+            crate::world::script_drafter(&rows),
+            FixedLength(k),
+        );
+        let mut request = Request::new([5, 1]).max_new_tokens(9);
+        request.limits.min_new_tokens = 5;
+        request.stop = Some(Box::new(Pair::default()));
+        let done = decoder.generate(request).expect("decoding");
+        assert_eq!((done.tokens.len(), done.finish), (9, FinishReason::Length));
+    }
+}
