@@ -142,8 +142,9 @@ impl Decoder {
     /// Does one step and returns what happened. Without work it returns what is left to tell.
     ///
     /// # Errors
-    /// When the target, the cache or the drafter fails. The step is undone: every sequence is as
-    /// before it, and calling again tries again.
+    /// When the target, the cache or the drafter fails. The pass that failed is undone and calling
+    /// again tries it again. A pass the drafter could not learn from stands: what it emitted comes
+    /// with the next call.
     pub fn step(&mut self) -> Result<Vec<Event>> {
         self.reap_cancelled();
         if !self.pool.is_empty() {
