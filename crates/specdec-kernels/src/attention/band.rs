@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use super::{
-    block::{Add, BLOCK, Columns, Gathering, Join, QUERIES, Score, Scores, Weigh},
+    block::{Add, Ahead, BLOCK, Columns, Gathering, Join, QUERIES, Score, Scores, Weigh},
     host::Work,
 };
 use crate::vector::{Line, run};
@@ -129,10 +129,12 @@ impl<'a> BandWork<'a> {
         let folds = gathered.folds.chunks_mut(most);
         let outs = gathered.out.chunks_mut(most * self.lines);
         let starts = self.queries.clone().step_by(most);
+        let next = self.next(block * BLOCK);
+        let mut ahead = Ahead::new(self.columns(), next, all.div_ceil(most));
         for ((folds, gathered), from) in folds.zip(outs).zip(starts) {
             let queries = from..from + folds.len();
             let out = &mut out[..queries.len() * self.lines];
-            let later = self.batch(block * BLOCK, queries, &mut scores, out);
+            let later = self.batch(block * BLOCK, queries, (&mut scores, out), &mut ahead);
             join_all(folds, gathered, (&later, out), self.lines);
         }
     }
@@ -142,8 +144,8 @@ impl<'a> BandWork<'a> {
         &self,
         block: usize,
         queries: Range<usize>,
-        scores: &mut Scores,
-        out: &mut [Line],
+        (scores, out): (&mut Scores, &mut [Line]),
+        ahead: &mut Ahead<'_>,
     ) -> [(f32, f32); QUERIES] {
         let mut folds = [(f32::NEG_INFINITY, 0.0); QUERIES];
         let columns = self.columns();
@@ -164,13 +166,9 @@ impl<'a> BandWork<'a> {
             queries: queries.len(),
             scale: self.work.scale,
             scores,
+            ahead,
         });
         out.fill(Line::ZERO);
-        // What comes next, asked for while the first batch adds its values.
-        let ahead = match queries.start == self.queries.start {
-            true => self.next(block),
-            false => 0..0,
-        };
         if first(oldest) == first(newest) && end(oldest) == end(newest) {
             let scores = &mut scores[..queries.len()];
             for (fold, scores) in folds.iter_mut().zip(&mut *scores) {
@@ -216,7 +214,7 @@ impl<'a> BandWork<'a> {
             block,
             weights,
             out,
-            ahead: 0..0,
+            ahead,
         });
         for (m, query) in queries.enumerate() {
             let token = token(query);
@@ -242,7 +240,7 @@ impl<'a> BandWork<'a> {
                 block,
                 weights,
                 out,
-                ahead: 0..0,
+                ahead: &mut Ahead::none(),
             });
         }
     }

@@ -58,11 +58,63 @@ struct Piece<'a> {
     values: &'a [Line],
 }
 
-impl<'a> Piece<'a> {
-    /// The keys from the piece's first tile on; a column's share of them is as many lines as its values have.
+/// Lines that are read soon, asked for a few at a time while other work goes on: so the memory fetches one block while
+/// the block before it is computed.
+#[derive(Debug)]
+pub(super) struct Ahead<'a> {
+    spans: Vec<&'a [Line]>,
+    next: core::slice::Iter<'a, Line>,
+    /// Lines of work done and not yet matched by lines asked for.
+    credit: usize,
+    /// Lines of work for each line asked for.
+    share: usize,
+}
+
+impl<'a> Ahead<'a> {
+    /// The keys and values of `run`, one line for every `share` lines of work.
+    pub(super) fn new(columns: Columns<'a>, run: Range<usize>, share: usize) -> Self {
+        let shape = columns.store.shape();
+        let mut spans = Vec::new();
+        for piece in columns.pieces(run) {
+            let (from, end) = (piece.offset, piece.offset + piece.len);
+            let lines = columns.store.value_lines();
+            let tiles = from / TILE * shape.head_dim..end.div_ceil(TILE) * shape.head_dim;
+            spans.push(&piece.keys[tiles]);
+            spans.push(&piece.values[from * lines..end * lines]);
+        }
+        spans.reverse();
+        Self {
+            spans,
+            next: [].iter(),
+            credit: 0,
+            share: share.max(1),
+        }
+    }
+
+    /// Nothing.
+    pub(super) fn none() -> Self {
+        Self {
+            spans: Vec::new(),
+            next: [].iter(),
+            credit: 0,
+            share: 1,
+        }
+    }
+
+    /// Asks for what `work` lines of work have earned.
     #[inline(always)]
-    fn keys_from_offset(&self, lines: usize) -> &'a [Line] {
-        self.keys.get(self.offset * lines..).unwrap_or_default()
+    fn ask<V: Vector>(&mut self, v: V, work: usize) {
+        self.credit += work;
+        while self.credit >= self.share {
+            self.credit -= self.share;
+            match self.next.next() {
+                Some(line) => v.prefetch(line),
+                None => match self.spans.pop() {
+                    Some(span) => self.next = span.iter(),
+                    None => return,
+                },
+            }
+        }
     }
 }
 
@@ -88,7 +140,7 @@ impl Gathering {
 pub(super) type Scores = [[f32; BLOCK]; QUERIES];
 
 /// Scores a group of queries against columns of a block: each tile once, whichever of its columns are seen.
-pub(super) struct Score<'a> {
+pub(super) struct Score<'a, 'm> {
     pub(super) columns: Columns<'a>,
     /// Ascending runs within the block that starts at `block`.
     pub(super) runs: &'a [Range<usize>],
@@ -99,9 +151,10 @@ pub(super) struct Score<'a> {
     pub(super) scale: f32,
     /// Place `[query][column - block]`.
     pub(super) scores: &'a mut Scores,
+    pub(super) ahead: &'a mut Ahead<'m>,
 }
 
-impl Kernel for Score<'_> {
+impl Kernel for Score<'_, '_> {
     type Output = ();
     #[inline(always)]
     fn run<V: Vector>(mut self, v: V) {
@@ -116,7 +169,7 @@ impl Kernel for Score<'_> {
     }
 }
 
-impl Score<'_> {
+impl Score<'_, '_> {
     #[inline(always)]
     fn score<V: Vector, const M: usize>(&mut self, v: V) {
         for run in self.runs {
@@ -145,9 +198,6 @@ impl Score<'_> {
         let (q, dim) = (self.q.as_chunks::<M>().0, self.q.len() / M);
         let mut sums = [[v.splat(0.0); M]; N];
         let keys = &piece.keys[first * dim..][..N * dim];
-        // The values of the same columns are read next; asking for them now, line for line, keeps the memory busy
-        // while the weights are computed.
-        let soon = piece.values.get(first * dim..).unwrap_or_default();
         for (d, q) in q.iter().enumerate().take(dim) {
             let lines = each!(&Line::ZERO; N, |n| &keys[n * dim + d]);
             for (sums, line) in sums.iter_mut().zip(lines) {
@@ -156,9 +206,7 @@ impl Score<'_> {
                     *sum = v.fma(keys, v.splat(q), *sum);
                 }
             }
-            if let Some(soon) = soon.get(d * N..(d + 1) * N) {
-                soon.iter().for_each(|line| v.prefetch(line));
-            }
+            self.ahead.ask(v, N);
         }
         let scale = v.splat(self.scale);
         for (tile, sums) in (first..).zip(&sums) {
@@ -230,7 +278,7 @@ impl Kernel for Weigh<'_> {
 }
 
 /// Adds the weighted values of some columns to the outputs of queries that all see them.
-pub(super) struct Add<'a> {
+pub(super) struct Add<'a, 'm> {
     pub(super) columns: Columns<'a>,
     /// Runs within the block that starts at `block`.
     pub(super) runs: &'a [Range<usize>],
@@ -238,11 +286,10 @@ pub(super) struct Add<'a> {
     pub(super) weights: &'a [[f32; BLOCK]],
     /// `[queries][D / 16]`.
     pub(super) out: &'a mut [Line],
-    /// Columns whose keys are read next.
-    pub(super) ahead: Range<usize>,
+    pub(super) ahead: &'a mut Ahead<'m>,
 }
 
-impl Kernel for Add<'_> {
+impl Kernel for Add<'_, '_> {
     type Output = ();
     #[inline(always)]
     fn run<V: Vector>(mut self, v: V) {
@@ -257,7 +304,7 @@ impl Kernel for Add<'_> {
     }
 }
 
-impl Add<'_> {
+impl Add<'_, '_> {
     /// As many lines at a time as fit the registers.
     #[inline(always)]
     fn add<V: Vector, const M: usize>(&mut self, v: V) {
@@ -287,14 +334,10 @@ impl Add<'_> {
         let mut sums = each!([v.splat(0.0); L]; M, |m| {
             each!(v.splat(0.0); L, |l| v.load(&self.out[m * lines + first + l].0))
         });
-        let mut ahead = self.columns.pieces(self.ahead.clone());
         for run in self.runs {
             for piece in self.columns.pieces(run.clone()) {
                 let at = piece.column - self.block;
                 let values = &piece.values[piece.offset * lines..][..piece.len * lines];
-                let soon = ahead
-                    .next()
-                    .map_or(&[][..], |next| next.keys_from_offset(lines));
                 for (index, values) in values.chunks_exact(lines).enumerate() {
                     let Some(values) = values[first..].first_chunk::<L>() else {
                         return;
@@ -307,8 +350,7 @@ impl Add<'_> {
                             *sum = v.fma(value, weight, *sum);
                         }
                     }
-                    let soon = soon.get(index * lines + first..).unwrap_or_default();
-                    soon.iter().take(L).for_each(|line| v.prefetch(line));
+                    self.ahead.ask(v, L);
                 }
             }
         }

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use super::{
     AttentionPass,
     band::{Band, BandWork, join_all},
-    block::{BLOCK, Gathering, QUERIES, Score, Scores, Weigh},
+    block::{Ahead, BLOCK, Gathering, QUERIES, Score, Scores, Weigh},
     host_store::HostStore,
 };
 use crate::{
@@ -222,6 +222,7 @@ impl Work<'_> {
                         queries: 1,
                         scale: self.scale,
                         scores: scored,
+                        ahead: &mut Ahead::none(),
                     });
                     let max = last.then_some(fold.0);
                     let this = run(Weigh {
