@@ -33,7 +33,9 @@ fn main() -> Result<()> {
     loop {
         print!("> ");
         std::io::stdout().flush()?;
-        let Some(line) = lines.next().transpose()?.filter(|l| !l.trim().is_empty()) else { break };
+        let Some(line) = lines.next().transpose()?.filter(|l| !l.trim().is_empty()) else {
+            break;
+        };
         turns.push(Message::user(line));
         let mut answer = String::new();
         let mut stream = generator.stream(turns.as_slice(), &options)?;
@@ -43,9 +45,9 @@ fn main() -> Result<()> {
             std::io::stdout().flush()?;
             answer.push_str(&piece.text);
         }
-        let speed = stream.into_generated().and_then(|g| {
-            Some((g.stats.tokens_per_second()?, g.stats.acceptance_length()?))
-        });
+        let speed = stream
+            .into_generated()
+            .and_then(|g| Some((g.stats.tokens_per_second()?, g.stats.acceptance_length()?)));
         println!();
         if let Some((speed, length)) = speed {
             println!("  [{speed:.0} tokens/s, {length:.2} tokens a pass]");

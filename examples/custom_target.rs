@@ -64,18 +64,34 @@ impl TargetModel for MyModel {
         &self.spec
     }
 
-    fn forward(&self, block: &Block, attend: &mut dyn Attend, _: &[usize]) -> specdec::core::Result<Forward> {
-        let at = self.weights.positions.forward(block.position_tensor().unsqueeze());
+    fn forward(
+        &self,
+        block: &Block,
+        attend: &mut dyn Attend,
+        _: &[usize],
+    ) -> specdec::core::Result<Forward> {
+        let at = self
+            .weights
+            .positions
+            .forward(block.position_tensor().unsqueeze());
         let mut x = self.embed(block.token_tensor()) + at.squeeze_dim(0) * 0.1;
         for (i, layer) in self.weights.layers.iter().enumerate() {
             let [t, hidden] = x.dims();
             let heads = |x: Tensor<2>| x.reshape([t, HEADS, hidden / HEADS]);
-            let [q, k, v] = layer.qkv.forward(x.clone()).chunk(3, 1).try_into().expect("3 chunks");
+            let [q, k, v] = layer
+                .qkv
+                .forward(x.clone())
+                .chunk(3, 1)
+                .try_into()
+                .expect("3 chunks");
             let seen = attend.attend(i, heads(q), heads(k), heads(v))?;
             x = x + layer.out.forward(seen.reshape([t, hidden]));
             x = x.clone() + layer.down.forward(gelu(layer.up.forward(x)));
         }
-        Ok(Forward { hidden: x, taps: Vec::new() })
+        Ok(Forward {
+            hidden: x,
+            taps: Vec::new(),
+        })
     }
 
     fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
@@ -83,7 +99,10 @@ impl TargetModel for MyModel {
     }
 
     fn embed(&self, tokens: Tensor<1, Int>) -> Tensor<2> {
-        self.weights.tokens.forward(tokens.unsqueeze()).squeeze_dim(0)
+        self.weights
+            .tokens
+            .forward(tokens.unsqueeze())
+            .squeeze_dim(0)
     }
 }
 
@@ -97,7 +116,10 @@ fn main() -> Result<()> {
         .build()?;
     let request = || Request::new([3, 1, 4, 1, 5, 9, 2, 6]).max_new_tokens(120);
     let (a, b) = (plain.generate(request())?, fast.generate(request())?);
-    println!("plain: {} passes, speculative: {} passes", a.stats.rounds, b.stats.rounds);
+    println!(
+        "plain: {} passes, speculative: {} passes",
+        a.stats.rounds, b.stats.rounds
+    );
     ensure!(a.tokens == b.tokens, "the outputs differ");
     println!("the same {} tokens", b.tokens.len());
     Ok(())

@@ -62,11 +62,24 @@ fn main() -> Result<()> {
     } else {
         let stats = &answer.stats;
         println!("{}\n", answer.text);
-        println!("plain        {slow:7.1} tokens/s   {} passes", reference.stats.rounds);
-        println!("speculative  {quick:7.1} tokens/s   {} passes", stats.rounds);
+        println!(
+            "plain        {slow:7.1} tokens/s   {} passes",
+            reference.stats.rounds
+        );
+        println!(
+            "speculative  {quick:7.1} tokens/s   {} passes",
+            stats.rounds
+        );
         println!("speed-up     {:7.2}x", quick / slow);
-        println!("accepted     {} of {} drafts, {length:.2} tokens a pass", stats.accepted, stats.drafted);
-        println!("the same {} tokens: {}", answer.tokens.len(), if equal { "yes" } else { "NO" });
+        println!(
+            "accepted     {} of {} drafts, {length:.2} tokens a pass",
+            stats.accepted, stats.drafted
+        );
+        println!(
+            "the same {} tokens: {}",
+            answer.tokens.len(),
+            if equal { "yes" } else { "NO" }
+        );
     }
     ensure!(equal, "speculation changed the output");
     Ok(())

@@ -13,7 +13,10 @@ struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// What to ask
-    #[arg(long, default_value = "Tell me the story of a lighthouse keeper and her cat.")]
+    #[arg(
+        long,
+        default_value = "Tell me the story of a lighthouse keeper and her cat."
+    )]
     prompt: String,
     /// Stop reading after this many words
     #[arg(long, default_value_t = 40)]
@@ -34,9 +37,15 @@ fn main() -> Result<()> {
             break; // The stream is dropped here; nothing more is computed.
         }
     }
-    println!("\n\ncancelled: {} sequences are live", generator.decoder().live().count());
+    println!(
+        "\n\ncancelled: {} sequences are live",
+        generator.decoder().live().count()
+    );
 
     let again = generator.generate("The capital of France is", &Options::max_new_tokens(8))?;
-    println!("and the generator goes on: The capital of France is{}", again.text);
+    println!(
+        "and the generator goes on: The capital of France is{}",
+        again.text
+    );
     Ok(())
 }

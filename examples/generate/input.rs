@@ -54,8 +54,8 @@ pub fn read(path: &Path, defaults: &Options) -> Result<Vec<Line>> {
     let reader: Box<dyn BufRead> = if path == Path::new("-") {
         Box::new(std::io::stdin().lock())
     } else {
-        let file = std::fs::File::open(path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
+        let file =
+            std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
         Box::new(BufReader::new(file))
     };
     let mut lines = Vec::new();
@@ -72,7 +72,12 @@ pub fn read(path: &Path, defaults: &Options) -> Result<Vec<Line>> {
 fn parse(line: &[u8], number: usize, defaults: &Options) -> Line {
     let mut value: Value = match serde_json::from_slice(line) {
         Ok(value) => value,
-        Err(error) => return Line { id: number.into(), request: Err(error.to_string()) },
+        Err(error) => {
+            return Line {
+                id: number.into(),
+                request: Err(error.to_string()),
+            };
+        }
     };
     let id = match value.get("id") {
         None | Some(Value::Null) => number.into(),
@@ -95,7 +100,10 @@ impl Raw {
         let prompt = match (self.prompt, self.messages, self.prompt_ids) {
             (Some(text), None, None) => Prompt::Text(text),
             (None, Some(messages), None) => Prompt::Chat(
-                messages.into_iter().map(|m| Message::new(m.role, m.content)).collect(),
+                messages
+                    .into_iter()
+                    .map(|m| Message::new(m.role, m.content))
+                    .collect(),
                 Box::default(),
             ),
             (None, None, Some(ids)) => Prompt::Tokens(ids),

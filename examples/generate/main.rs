@@ -65,9 +65,9 @@ fn drafting(args: &Args) -> Result<Drafting> {
         "none" => Drafting::Off,
         "ngram" => Drafting::ngram(),
         other => {
-            let path = other.strip_prefix("model:").with_context(|| {
-                format!("--drafter {other} is none of none, ngram, model:PATH")
-            })?;
+            let path = other
+                .strip_prefix("model:")
+                .with_context(|| format!("--drafter {other} is none of none, ngram, model:PATH"))?;
             Drafting::Model(args.model.open_other(path)?)
         }
     })
@@ -94,7 +94,10 @@ fn main() -> Result<()> {
     let model = args.model.open()?;
     let mut generator = generator(&args, &model)?;
     let lines = input::read(&args.input, &defaults(&args))?;
-    let prompts: Vec<_> = lines.iter().filter_map(|l| l.request.as_ref().ok().cloned()).collect();
+    let prompts: Vec<_> = lines
+        .iter()
+        .filter_map(|l| l.request.as_ref().ok().cloned())
+        .collect();
     let bar = ProgressBar::new(prompts.len() as u64);
     let results = generator.generate_batch(prompts, |done, _| bar.set_position(done as u64))?;
     bar.finish_and_clear();
@@ -103,7 +106,10 @@ fn main() -> Result<()> {
     let mut summary = report::Summary::new(model.report());
     for line in lines {
         let result = match line.request {
-            Ok(_) => results.next().context("a result is missing")?.map_err(|e| e.to_string()),
+            Ok(_) => results
+                .next()
+                .context("a result is missing")?
+                .map_err(|e| e.to_string()),
             Err(error) => Err(error),
         };
         summary.add(&result);
@@ -111,7 +117,11 @@ fn main() -> Result<()> {
     }
     output.flush()?;
     if let Some(path) = &args.summary {
-        writeln!(create(path)?, "{}", summary.finish(generator.stats(), &format!("{args:?}")))?;
+        writeln!(
+            create(path)?,
+            "{}",
+            summary.finish(generator.stats(), &format!("{args:?}"))
+        )?;
     }
     Ok(())
 }
@@ -120,7 +130,7 @@ fn create(path: &Path) -> Result<Box<dyn Write>> {
     if path == Path::new("-") {
         return Ok(Box::new(std::io::stdout().lock()));
     }
-    let file = std::fs::File::create(path)
-        .with_context(|| format!("cannot write {}", path.display()))?;
+    let file =
+        std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(Box::new(std::io::BufWriter::new(file)))
 }

@@ -32,7 +32,11 @@ pub struct Summary {
 
 impl Summary {
     pub fn new(load: &LoadReport) -> Self {
-        Self { load_seconds: load.elapsed.as_secs_f64(), prompts: 0, errors: 0 }
+        Self {
+            load_seconds: load.elapsed.as_secs_f64(),
+            prompts: 0,
+            errors: 0,
+        }
     }
 
     pub fn add(&mut self, result: &Result<Generated, String>) {

@@ -62,7 +62,9 @@ impl ModelArgs {
     /// Finds and opens the model, with a progress bar and a line on what is used, both on stderr.
     pub fn open(&self) -> Result<Model> {
         if let Some(threads) = self.threads {
-            rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build_global()?;
             specdec::kernels::set_threads(threads);
         }
         self.open_other(&self.model)
@@ -103,7 +105,9 @@ fn device(text: &str) -> Result<DeviceChoice, String> {
         return Ok(DeviceChoice::Best);
     }
     let (name, index) = text.split_once(':').unwrap_or((text, "0"));
-    let index = index.parse().map_err(|_| format!("{index} is no device number"))?;
+    let index = index
+        .parse()
+        .map_err(|_| format!("{index} is no device number"))?;
     let backend = match name {
         "flex" | "cpu" => Backend::Flex,
         "cuda" => Backend::Cuda,

