@@ -65,6 +65,7 @@ pub struct SlotCache {
     slots: HashMap<SeqId, Slot>,
     open: Option<Transaction>,
     layers: usize,
+    heads: usize,
     kv_heads: usize,
     head_dim: usize,
     windows: Vec<Option<usize>>,
@@ -124,6 +125,7 @@ impl SlotCache {
             slots: HashMap::new(),
             open: None,
             layers: spec.layers,
+            heads: spec.heads,
             kv_heads: spec.kv_heads,
             head_dim: spec.head_dim,
             reach: windows
@@ -263,6 +265,7 @@ impl KvCache for SlotCache {
         Ok(Box::new(attend::SlotAttend {
             store: &mut self.store,
             passes,
+            heads: self.heads,
             windows: &self.windows,
             seen: open.seen(self.layers),
         }))
@@ -376,5 +379,16 @@ impl KvCache for SlotCache {
 }
 
 fn kernel(error: specdec_kernels::KernelError) -> CacheError {
-    CacheError::Kernel(Box::new(error))
+    match error {
+        specdec_kernels::KernelError::Shape {
+            what,
+            expected,
+            got,
+        } => CacheError::Shape {
+            what,
+            got,
+            want: expected,
+        },
+        other => CacheError::Kernel(Box::new(other)),
+    }
 }

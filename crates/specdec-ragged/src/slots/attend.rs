@@ -8,6 +8,8 @@ pub(super) struct SlotAttend<'a> {
     pub(super) store: &'a mut SlotStore,
     /// One pass for each window that some layer has.
     pub(super) passes: Vec<(Option<usize>, AttentionPass)>,
+    /// Query heads of the model.
+    pub(super) heads: usize,
     pub(super) windows: &'a [Option<usize>],
     /// Which layers have attended.
     pub(super) seen: &'a mut [bool],
@@ -22,6 +24,16 @@ impl Attend for SlotAttend<'_> {
         v: Tensor<3>,
     ) -> Result<Tensor<3>> {
         let layers = self.windows.len();
+        let (got, [tokens, _, dim]) = (q.dims(), k.dims());
+        if got[1] != self.heads {
+            let want = vec![tokens, self.heads, dim];
+            return Err(CacheError::Shape {
+                what: "queries",
+                got: got.to_vec(),
+                want,
+            }
+            .into());
+        }
         let unknown = CacheError::Layer { layer, layers };
         let (Some(window), Some(seen)) = (self.windows.get(layer), self.seen.get_mut(layer)) else {
             return Err(unknown.into());
