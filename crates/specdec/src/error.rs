@@ -2,7 +2,7 @@ use crate::DeviceError;
 use specdec_core::{BuildError, RequestError};
 use thiserror::Error;
 
-/// `Result` with the facade's [`Error`].
+/// `Result` with the facade's [`enum@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What can go wrong between a file and a text.
