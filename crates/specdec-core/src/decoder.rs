@@ -156,19 +156,19 @@ impl Decoder {
         Ok(self.events.drain(..).collect())
     }
 
-    /// Steps until every sequence has ended; the results in order of submission.
+    /// Steps until every sequence has ended; the results in order of submission. A sequence that
+    /// could not go on is among them, with [`FinishReason::Failed`] and what it had emitted.
     ///
     /// # Errors
-    /// As [`step`](Self::step), and the error of the first sequence that failed alone.
+    /// As [`step`](Self::step).
     pub fn run(&mut self) -> Result<Vec<Completion>> {
         let mut done = BTreeMap::new();
         while !self.is_idle() {
             for event in self.step()? {
                 match event {
-                    Event::Finished(completion) => {
+                    Event::Finished(completion) | Event::Failed { completion, .. } => {
                         done.insert(completion.seq, completion);
                     }
-                    Event::Failed { error, .. } => return Err(error),
                     Event::Tokens { .. } => {}
                 }
             }
@@ -248,7 +248,8 @@ impl Decoder {
 
     fn fail(&mut self, seq: SeqId, error: Error) {
         if let Some(live) = self.remove(seq) {
-            let completion = live.complete(FinishReason::Failed, self.drafter_name());
+            let mut completion = live.complete(FinishReason::Failed, self.drafter_name());
+            completion.failure = Some(error.to_string());
             self.events.push_back(Event::Failed { error, completion });
         }
     }

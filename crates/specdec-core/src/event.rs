@@ -110,6 +110,9 @@ pub struct Completion {
     pub logprobs: Vec<Emitted>,
     /// Why it ended.
     pub finish: FinishReason,
+    /// What went wrong, in words, when it ended with [`FinishReason::Failed`]; the error itself is
+    /// in [`Event::Failed`].
+    pub failure: Option<String>,
     /// Counts and times.
     pub stats: Stats,
     /// The seed that was used: asking again with it gives the same tokens.

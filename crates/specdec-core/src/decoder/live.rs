@@ -118,6 +118,7 @@ impl Live {
             tokens: self.content[self.prompt_len..].to_vec(),
             logprobs: self.logprobs,
             finish,
+            failure: None,
             stats: self.stats,
             seed: self.seed,
             drafter,

@@ -273,6 +273,27 @@ fn i7_a_row_without_a_candidate_fails_alone() {
     }
 }
 
+/// Running to the end loses neither the neighbours of a row that fails nor the row's own tokens.
+#[test]
+fn i7_run_keeps_the_results_of_all_rows() {
+    let target: Target = share(speechless());
+    let mut decoder = plain_decoder(&target);
+    for prompt in [4, 1, 4] {
+        let request = Request::new([prompt]).max_new_tokens(6);
+        decoder.submit(request).expect("a good request");
+    }
+    let done = decoder.run().expect("steps succeed");
+    let ends: Vec<_> = done.iter().map(|d| (d.tokens.clone(), d.finish)).collect();
+    let whole = (vec![5, 6, 7, 0, 1, 2], FinishReason::Length);
+    assert_eq!(
+        ends,
+        [whole.clone(), (vec![2, 3], FinishReason::Failed), whole]
+    );
+    let why = done[1].failure.as_deref().expect("a reason");
+    assert!(why.contains("position 3"), "{why}");
+    assert_eq!(done[0].failure, None);
+}
+
 /// NaN is never chosen, whatever the neighbours ask for.
 #[test]
 fn i7_nan_is_never_chosen() {
