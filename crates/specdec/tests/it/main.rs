@@ -1,4 +1,8 @@
 //! Tests of the facade.
 
+mod devices;
 mod golden;
+mod pairing;
+mod streaming;
+mod threads;
 mod tiny_pair;

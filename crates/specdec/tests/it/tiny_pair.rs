@@ -34,12 +34,12 @@ const PROMPTS: [&str; 12] = [
     "Sing a song.",
 ];
 
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/tiny-pair")
 }
 
 /// Target and draft model.
-fn pair() -> &'static (Model, Model) {
+pub(crate) fn pair() -> &'static (Model, Model) {
     static PAIR: OnceLock<(Model, Model)> = OnceLock::new();
     PAIR.get_or_init(|| {
         let open = |name| Model::open(folder().join(name)).expect("the pair is in the repository");
