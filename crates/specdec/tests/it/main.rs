@@ -5,4 +5,5 @@ mod golden;
 mod pairing;
 mod streaming;
 mod threads;
+mod tiny_families;
 mod tiny_pair;
