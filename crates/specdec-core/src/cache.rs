@@ -87,6 +87,18 @@ pub trait KvCache: Send {
     /// [`crate::CacheError`] when the segment does not continue the sequence or has another shape.
     fn import(&mut self, seq: SeqId, segment: &KvSegment) -> Result<()>;
 
+    /// Whether [`begin`](Self::begin) has memory for these rows. Rows that do not fit wait, or
+    /// others are preempted for them.
+    fn fits(&self, rows: &[RowSpan]) -> bool {
+        let _ = rows;
+        true
+    }
+
+    /// Most entries that one sequence can have when it is alone; `None` without a limit.
+    fn capacity(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether `commit` may keep fewer entries than were staged. Caches of models with recurrent
     /// state may not; speculation is then refused when the decoder is built.
     fn can_rewind(&self) -> bool {

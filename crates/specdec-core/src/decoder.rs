@@ -1,5 +1,6 @@
 mod builder;
 mod live;
+mod memory;
 mod prefill;
 mod stream;
 mod verify;
@@ -11,7 +12,7 @@ use crate::accept::Acceptance;
 use crate::sampling::Sampler;
 use crate::{
     Completion, Controller, Drafter, Error, Event, FinishReason, KvCache, PoolView, Request,
-    Result, Scheduler, SeqId, Stats, TargetModel, Token,
+    RequestError, Result, Scheduler, SeqId, Stats, TargetModel, Token,
 };
 use burn::prelude::*;
 use live::Live;
@@ -32,6 +33,7 @@ pub struct Decoder {
     scheduler: Box<dyn Scheduler>,
     acceptance: Arc<dyn Acceptance>,
     prefill_chunk: usize,
+    max_sequences: Option<usize>,
     tie_margin: Option<f32>,
     suppressed: Arc<[Token]>,
     /// `[1, V]`, minus infinity at suppressed tokens; only when there are some.
@@ -104,12 +106,25 @@ impl Decoder {
     /// Takes a request in. It waits until the scheduler gives it a place.
     ///
     /// # Errors
-    /// [`crate::RequestError`]: the request is refused, nothing else has changed.
+    /// [`crate::RequestError`]: the request is refused, nothing else has changed. With
+    /// [`crate::RequestError::Busy`] it may be taken later.
     pub fn submit(&mut self, request: Request) -> Result<SeqId> {
         let spec = self.target.spec();
-        request.check(spec)?;
+        // The newest token needs no place in the cache.
+        let held = self
+            .cache
+            .capacity()
+            .map_or(usize::MAX, |n| n.saturating_add(1));
+        let context = spec.context.min(held);
+        request.check(spec.vocab, context)?;
         self.acceptance.check(&request.sampling)?;
-        let context = spec.context;
+        if let Some(limit) = self.max_sequences.filter(|limit| self.pool.len() >= *limit) {
+            return Err(RequestError::Busy {
+                live: self.pool.len(),
+                limit,
+            }
+            .into());
+        }
         let seed = request.sampling.seed.unwrap_or_else(rand::random);
         let seq = SeqId(self.next_id);
         self.next_id += 1;
@@ -149,8 +164,12 @@ impl Decoder {
         self.reap_cancelled();
         if !self.pool.is_empty() {
             let rows = self.select();
-            self.prefill(&rows)?;
-            self.decode(&rows)?;
+            let ran = self.prefill(&rows)? | self.decode(&rows)?;
+            if let (false, Some(&oldest)) = (ran, self.pool.keys().next()) {
+                // The rows chosen wait for memory that others hold; the oldest can always go on.
+                self.prefill(&[oldest])?;
+                self.decode(&[oldest])?;
+            }
             self.steps += 1;
         }
         Ok(self.events.drain(..).collect())

@@ -197,7 +197,7 @@ pub trait Drafter: Send {
         Ok(())
     }
 
-    /// A sequence has ended: forget it. Unknown ones are ignored.
+    /// A sequence has ended, or lost its memory and will be prefilled again: forget it. Unknown ones are ignored.
     fn evict(&mut self, seq: SeqId) {
         let _ = seq;
     }

@@ -63,8 +63,16 @@ pub enum RequestError {
     PromptTooLong {
         /// Tokens in the prompt.
         len: usize,
-        /// Tokens the context holds.
+        /// Tokens the context holds (or the cache, where its limit is lower).
         context: usize,
+    },
+    /// There are as many sequences as the decoder takes: not now.
+    #[error("{live} sequences are live, as many as are taken: try again later")]
+    Busy {
+        /// Live sequences, waiting ones included.
+        live: usize,
+        /// Most that are taken.
+        limit: usize,
     },
     /// A prompt token is not in the vocabulary.
     #[error("prompt token {token} at index {index} is outside the vocabulary of {vocab}")]

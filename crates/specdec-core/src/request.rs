@@ -1,6 +1,6 @@
 //! What a user asks for.
 
-use crate::{CancelToken, Granularity, LogitRule, ModelSpec, RequestError, SamplingParams, Token};
+use crate::{CancelToken, Granularity, LogitRule, RequestError, SamplingParams, Token};
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -106,33 +106,33 @@ impl Request {
         self
     }
 
-    pub(crate) fn check(&self, spec: &ModelSpec) -> Result<(), RequestError> {
+    pub(crate) fn check(&self, vocab: usize, context: usize) -> Result<(), RequestError> {
         if self.prompt.is_empty() {
             return Err(RequestError::EmptyPrompt);
         }
-        if self.prompt.len() > spec.context {
+        if self.prompt.len() > context {
             return Err(RequestError::PromptTooLong {
                 len: self.prompt.len(),
-                context: spec.context,
+                context,
             });
         }
         if let Some((index, &token)) = self
             .prompt
             .iter()
             .enumerate()
-            .find(|(_, t)| **t as usize >= spec.vocab)
+            .find(|(_, t)| **t as usize >= vocab)
         {
             return Err(RequestError::PromptToken {
                 index,
                 token,
-                vocab: spec.vocab,
+                vocab,
             });
         }
-        if let Some(&token) = self.end_tokens.iter().find(|t| **t as usize >= spec.vocab) {
+        if let Some(&token) = self.end_tokens.iter().find(|t| **t as usize >= vocab) {
             return Err(RequestError::OptionToken {
                 option: "end_tokens",
                 token,
-                vocab: spec.vocab,
+                vocab,
             });
         }
         if self.limits.min_new_tokens > self.limits.max_new_tokens {
@@ -142,6 +142,6 @@ impl Request {
                 allowed: "at most max_new_tokens",
             });
         }
-        self.sampling.check(spec.vocab)
+        self.sampling.check(vocab)
     }
 }

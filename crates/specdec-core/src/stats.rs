@@ -37,10 +37,12 @@ pub struct Stats {
     pub by_position: Vec<PositionCount>,
     /// Rounds in which something was drafted.
     pub speculative_rounds: u64,
-    /// Prompt tokens run through the target.
+    /// Tokens prefilled: of prompts, and of content whose memory was lost.
     pub prefilled: u64,
     /// Prompt tokens whose keys and values were taken from elsewhere.
     pub reused: u64,
+    /// Times a sequence lost its memory to an older one and was prefilled again.
+    pub preempted: u64,
     /// Verify passes whose two best logits were closer than the decoder's tie margin, per token.
     pub ties: u64,
     /// Time in prefill passes. A pass over several rows counts in full for each of them, and once

@@ -2,7 +2,7 @@ use burn::prelude::*;
 use specdec_core::sampling::Proposed;
 use specdec_core::{
     Block, BuildError, Draft, DraftContext, DraftRow, Drafter, Error, KvCache, ModelSpec, Phase,
-    Result, RowDraft, SeqId, TargetModel, Token,
+    Result, RowDraft, RowSpan, SeqId, TargetModel, Token,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -159,6 +159,20 @@ impl ModelDrafter {
     }
 }
 
+/// What the rows will need in the draft model's cache: the content it lacks, and the proposals.
+fn spans(cache: &dyn KvCache, rows: &[Running<'_, '_>]) -> Vec<RowSpan> {
+    rows.iter()
+        .map(|running| {
+            let (seq, start) = (running.row.seq, cache.len(running.row.seq));
+            RowSpan {
+                seq,
+                start,
+                len: running.row.tokens.len() - start + running.k,
+            }
+        })
+        .collect()
+}
+
 impl Running<'_, '_> {
     /// Picks a token from the draft model's logits; false when the row is done.
     fn pick(&mut self, logits: &mut [f32]) -> bool {
@@ -190,6 +204,10 @@ impl Drafter for ModelDrafter {
                     tokens: Vec::new(),
                 });
             }
+        }
+        // Rows that the draft model has no memory for go without drafts.
+        while !running.is_empty() && !self.cache.fits(&spans(&*self.cache, &running)) {
+            running.pop();
         }
         if !running.is_empty() {
             let mut logits = self.catch_up(&running)?;

@@ -24,6 +24,10 @@ impl Chunks {
         self.total
     }
 
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     pub(crate) fn free(&self) -> usize {
         self.free.len()
     }

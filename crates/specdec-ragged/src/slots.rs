@@ -373,6 +373,20 @@ impl KvCache for SlotCache {
         Ok(())
     }
 
+    fn fits(&self, rows: &[RowSpan]) -> bool {
+        let wanted: usize = rows
+            .iter()
+            .map(|row| self.missing(row.seq, row.start + row.len))
+            .sum();
+        wanted <= self.chunks.available()
+    }
+
+    fn capacity(&self) -> Option<usize> {
+        // A sequence that slides gives memory back as it grows.
+        let bounded = self.reach.is_none() && self.chunks.limit() < usize::MAX;
+        bounded.then(|| self.chunks.limit() * self.store.chunk_len())
+    }
+
     fn memory_bytes(&self) -> usize {
         self.store.memory_bytes()
     }

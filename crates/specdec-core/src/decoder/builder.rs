@@ -17,6 +17,7 @@ use std::sync::Arc;
 /// | scheduler | [`FirstCome`], 16 rows |
 /// | acceptance | [`Coupled`] (greedy at temperature 0) |
 /// | prefill chunk | 256 tokens a step |
+/// | sequences | any number, waiting ones included |
 /// | suppressed tokens | none |
 /// | tie margin | none: ties are not counted |
 pub struct DecoderBuilder {
@@ -27,6 +28,7 @@ pub struct DecoderBuilder {
     scheduler: Box<dyn Scheduler>,
     acceptance: Arc<dyn Acceptance>,
     prefill_chunk: usize,
+    max_sequences: Option<usize>,
     tie_margin: Option<f32>,
     suppressed: Vec<Token>,
 }
@@ -50,6 +52,7 @@ impl DecoderBuilder {
             scheduler: Box::new(FirstCome::default()),
             acceptance: Arc::new(Coupled),
             prefill_chunk: 256,
+            max_sequences: None,
             tie_margin: None,
             suppressed: Vec::new(),
         }
@@ -101,6 +104,13 @@ impl DecoderBuilder {
     /// depend on it.
     pub fn prefill_chunk(mut self, tokens: usize) -> Self {
         self.prefill_chunk = tokens;
+        self
+    }
+
+    /// Most sequences at a time, waiting ones included; more requests are refused with
+    /// [`crate::RequestError::Busy`].
+    pub fn max_sequences(mut self, sequences: usize) -> Self {
+        self.max_sequences = Some(sequences);
         self
     }
 
@@ -170,6 +180,7 @@ impl DecoderBuilder {
             scheduler: self.scheduler,
             acceptance: self.acceptance,
             prefill_chunk: self.prefill_chunk,
+            max_sequences: self.max_sequences,
             tie_margin: self.tie_margin,
             suppressed: suppressed.into(),
             suppress_mask,

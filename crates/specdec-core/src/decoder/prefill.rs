@@ -1,32 +1,36 @@
 //! The first half of a step: prompt tokens, all but each prompt's last.
 
 use super::Decoder;
-use crate::{Block, Observation, ObservedRow, Phase, Result, SeqId};
+use crate::{Block, Observation, ObservedRow, Phase, Result, RowSpan, SeqId};
 use std::time::Instant;
 
 impl Decoder {
-    /// Runs one packed pass over the next prompt tokens of the rows that are not prefilled, oldest
-    /// first, at most `prefill_chunk` tokens in all.
-    pub(super) fn prefill(&mut self, rows: &[SeqId]) -> Result<()> {
-        let mut block = Block::new(&self.target.spec().device);
+    /// Runs one packed pass over the next prompt tokens of the rows that are not prefilled, in their
+    /// order, at most `prefill_chunk` tokens in all. False when there was nothing to run.
+    pub(super) fn prefill(&mut self, rows: &[SeqId]) -> Result<bool> {
+        let mut room = self.prefill_chunk;
+        let mut spans = Vec::new();
         for seq in rows {
             let Some(live) = self.pool.get(seq) else {
                 continue;
             };
-            let room = self.prefill_chunk - block.len();
-            let want = (live.content.len() - 1)
-                .saturating_sub(live.cached)
-                .min(room);
-            if want > 0 {
-                block.push(
-                    *seq,
-                    live.cached,
-                    &live.content[live.cached..live.cached + want],
-                );
+            let missing = (live.content.len() - 1).saturating_sub(live.cached);
+            let len = missing.min(room);
+            room -= len;
+            if len > 0 {
+                spans.push(RowSpan {
+                    seq: *seq,
+                    start: live.cached,
+                    len,
+                });
             }
         }
+        let mut block = Block::new(&self.target.spec().device);
+        for RowSpan { seq, start, len } in self.with_room(spans) {
+            block.push(seq, start, &self.pool[&seq].content[start..start + len]);
+        }
         if block.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let started = Instant::now();
         let forward = self.forward(&block, Phase::Prefill)?;
@@ -43,7 +47,7 @@ impl Decoder {
         self.total.prefilled += block.len() as u64;
         self.total.prefill_time += time;
         let Some(drafter) = &mut self.drafter else {
-            return Ok(());
+            return Ok(true);
         };
         let observed: Vec<ObservedRow<'_>> = block
             .rows()
@@ -54,7 +58,8 @@ impl Decoder {
                 Some(ObservedRow::new(row.seq, &live.content, row.start, range))
             })
             .collect();
-        drafter.observe(&Observation::new(Phase::Prefill, &observed, &forward.taps))
+        drafter.observe(&Observation::new(Phase::Prefill, &observed, &forward.taps))?;
+        Ok(true)
     }
 
     /// One pass through the target inside a cache transaction, which is left open on success and

@@ -6,7 +6,8 @@ use crate::accept::{DraftedToken, commit};
 use crate::sampling::{History, logprobs};
 use crate::{
     Block, CacheError, DraftContext, DraftRow, Emitted, Error, Event, FinishReason, Granularity,
-    Observation, ObservedRow, Outcome, Phase, Proposal, Result, RowDraft, RowOutcome, SeqId, Token,
+    Observation, ObservedRow, Outcome, Phase, Proposal, Result, RowDraft, RowOutcome, RowSpan,
+    SeqId, Token,
 };
 use burn::prelude::*;
 use burn::tensor::Transaction;
@@ -40,17 +41,18 @@ impl Judged {
 }
 
 impl Decoder {
-    /// Drafts for, verifies and commits every row that is prefilled.
-    pub(super) fn decode(&mut self, rows: &[SeqId]) -> Result<()> {
+    /// Drafts for, verifies and commits every row that is prefilled. False when there was none with
+    /// room for it.
+    pub(super) fn decode(&mut self, rows: &[SeqId]) -> Result<bool> {
         let ready: Vec<SeqId> = rows
             .iter()
             .copied()
             .filter(|seq| self.pool.get(seq).is_some_and(Live::is_prefilled))
             .collect();
+        let (ready, planned) = self.plan(ready);
         if ready.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
-        let planned = self.plan(&ready);
         let started = Instant::now();
         let drafts = self.draft(&ready, &planned)?;
         let draft_time = started.elapsed();
@@ -86,11 +88,40 @@ impl Decoder {
         for row in judged {
             self.tell(row);
         }
-        learned
+        learned.map(|()| true)
     }
 
-    /// Draft lengths, cut to what each row can use.
-    fn plan(&mut self, ready: &[SeqId]) -> Vec<usize> {
+    /// The rows there is room for and their draft lengths, cut to what each row can use. Where
+    /// memory is short, drafts are given up before rows.
+    fn plan(&mut self, ready: Vec<SeqId>) -> (Vec<SeqId>, Vec<usize>) {
+        if ready.is_empty() {
+            return (ready, Vec::new());
+        }
+        let planned = self.lengths(&ready);
+        let spans = |planned: &[usize]| -> Vec<RowSpan> {
+            let rows = ready.iter().zip(planned);
+            rows.map(|(&seq, k)| RowSpan {
+                seq,
+                start: self.pool[&seq].cached,
+                len: 1 + k,
+            })
+            .collect()
+        };
+        if self.cache.fits(&spans(&planned)) {
+            return (ready, planned);
+        }
+        let plain = spans(&vec![0; ready.len()]);
+        let rows: Vec<SeqId> = self
+            .with_room(plain)
+            .into_iter()
+            .map(|span| span.seq)
+            .collect();
+        let planned = vec![0; rows.len()];
+        (rows, planned)
+    }
+
+    /// The controller's draft lengths, cut to what each row can use.
+    fn lengths(&mut self, ready: &[SeqId]) -> Vec<usize> {
         let view = self.view(ready.iter().copied());
         let plan = self.controller.plan(&view);
         view.rows

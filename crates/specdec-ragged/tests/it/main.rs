@@ -1,5 +1,6 @@
 //! Tests of the ragged caches.
 
+mod budget;
 mod conformance;
 mod slots;
 mod state_machine;
