@@ -1,5 +1,6 @@
 use crate::DeviceError;
 use specdec_core::{BuildError, RequestError};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// `Result` with the facade's [`enum@Error`].
@@ -18,6 +19,12 @@ pub enum Error {
     /// Tokenizer, template or stop strings.
     #[error(transparent)]
     Text(#[from] specdec_text::TextError),
+    /// A step that several requests shared failed; each of them gets this.
+    #[error(transparent)]
+    Step(Arc<Error>),
+    /// The engine's thread could not be started, or has ended before the request was answered.
+    #[error("the engine does not run: {0}")]
+    Stopped(String),
     /// The device cannot be had.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -12,7 +12,7 @@ pub use stream::{Piece, TextStream};
 
 use crate::{Model, Result};
 use output::Collector;
-use specdec_core::{Decoder, Event, Request, SeqId, Stats};
+use specdec_core::{Decoder, Event, SeqId, Stats};
 use std::collections::HashMap;
 
 /// Generates text with a model: plainly or speculatively, one prompt or many, whole or streamed.
@@ -23,6 +23,8 @@ use std::collections::HashMap;
 pub struct Generator {
     model: Model,
     decoder: Decoder,
+    /// Sequences that were submitted, with what turns them into text, and their prompts.
+    running: HashMap<SeqId, (Collector, Vec<u32>)>,
 }
 
 impl Generator {
@@ -53,15 +55,11 @@ impl Generator {
     /// [`crate::Error`], naming what was wrong with prompt, options or model; the generator can go
     /// on with other prompts.
     pub fn generate(&mut self, prompt: impl Into<Prompt>, options: &Options) -> Result<Generated> {
-        let mut done = None;
         let mut stream = self.stream(prompt, options)?;
         for piece in stream.by_ref() {
             piece?;
         }
-        if let Some(generated) = stream.into_generated() {
-            done = Some(generated);
-        }
-        done.ok_or_else(|| {
+        stream.into_generated().ok_or_else(|| {
             let what = "a stream ended without its last event".into();
             specdec_core::Error::Contract {
                 part: "decoder",
@@ -82,9 +80,55 @@ impl Generator {
     ) -> Result<TextStream<'_>> {
         let ids = self.model.encode(&prompt.into())?;
         let collector = Collector::new(&self.model, options)?;
-        let request = self.request(ids.clone(), options)?;
+        let request = options.request(&self.model, ids.clone())?;
         let events = self.decoder.stream(request)?;
         Ok(TextStream::new(events, collector, ids))
+    }
+
+    /// Takes a prompt in, to be continued by [`Self::step`] beside the others.
+    ///
+    /// # Errors
+    /// As [`Self::generate`]; nothing has changed then. A generator built with a limit of sequences
+    /// refuses with [`specdec_core::RequestError::Busy`] while it is reached.
+    pub fn submit(&mut self, prompt: impl Into<Prompt>, options: &Options) -> Result<SeqId> {
+        let ids = self.model.encode(&prompt.into())?;
+        let collector = Collector::new(&self.model, options)?;
+        let seq = self
+            .decoder
+            .submit(options.request(&self.model, ids.clone())?)?;
+        self.running.insert(seq, (collector, ids));
+        Ok(seq)
+    }
+
+    /// Does one step for all prompts taken in, and returns what happened. Without work it returns
+    /// nothing.
+    ///
+    /// # Errors
+    /// When the model, the cache or the drafter fails; calling again tries the step again.
+    pub fn step(&mut self) -> Result<Vec<TextEvent>> {
+        let events = self.decoder.step()?;
+        Ok(events
+            .into_iter()
+            .filter_map(|event| self.text_of(event))
+            .collect())
+    }
+
+    /// Whether every prompt taken in has ended and been told.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.decoder.is_idle()
+    }
+
+    /// Ends a sequence now; what it has so far is the result. The others go on.
+    ///
+    /// # Errors
+    /// [`specdec_core::Error::UnknownSequence`] when it is not live.
+    pub fn cancel(&mut self, seq: SeqId) -> Result<Generated> {
+        let completion = self.decoder.cancel(seq)?;
+        let (collector, ids) = self
+            .running
+            .remove(&seq)
+            .ok_or(specdec_core::Error::UnknownSequence(seq))?;
+        Ok(collector.finish(completion, ids))
     }
 
     /// Continues many prompts together, each row at its own pace; the results in order. A prompt
@@ -93,80 +137,108 @@ impl Generator {
     /// `progress` is told the number of prompts that are done, and how many there are.
     ///
     /// # Errors
-    /// When the step itself fails: the model, the cache or the drafter.
+    /// When a step fails: the model, the cache or the drafter. The prompts are cancelled then.
     pub fn generate_batch(
         &mut self,
         prompts: impl IntoIterator<Item = (Prompt, Options)>,
         mut progress: impl FnMut(usize, usize),
     ) -> Result<Vec<Result<Generated>>> {
         let mut results: Vec<Option<Result<Generated>>> = Vec::new();
-        let mut running: HashMap<SeqId, (usize, Collector, Vec<u32>)> = HashMap::new();
+        let mut places: HashMap<SeqId, usize> = HashMap::new();
         for (i, (prompt, options)) in prompts.into_iter().enumerate() {
-            results.push(None);
-            match self.admit(&prompt, &options) {
-                Ok((seq, collector, ids)) => {
-                    running.insert(seq, (i, collector, ids));
-                }
-                Err(error) => results[i] = Some(Err(error)),
-            }
+            let (seq, refused) = match self.submit(prompt, &options) {
+                Ok(seq) => (Some(seq), None),
+                Err(error) => (None, Some(Err(error))),
+            };
+            results.push(refused);
+            places.extend(seq.map(|seq| (seq, i)));
         }
         let total = results.len();
-        progress(total - running.len(), total);
-        while !running.is_empty() {
-            let events = match self.decoder.step() {
+        progress(total - places.len(), total);
+        while !places.is_empty() {
+            let events = match self.step() {
                 Ok(events) => events,
                 Err(error) => {
-                    for seq in running.into_keys() {
-                        // Those that ended in the same step are not live any more.
-                        let _ = self.decoder.cancel(seq);
+                    for seq in places.into_keys() {
+                        // One that ended in the failed step is not live any more: no matter.
+                        self.cancel(seq).ok();
                     }
-                    return Err(error.into());
+                    return Err(error);
                 }
             };
             for event in events {
-                let seq = event.seq();
-                let Some((i, collector, _)) = running.get_mut(&seq) else {
-                    continue;
+                let (seq, result) = match event {
+                    TextEvent::Piece { .. } => continue,
+                    TextEvent::Finished { seq, generated } => (seq, Ok(generated)),
+                    TextEvent::Failed { seq, error } => (seq, Err(error)),
                 };
-                let i = *i;
-                match event {
-                    Event::Tokens { tokens, .. } => {
-                        if let Err(error) = collector.push(&tokens) {
-                            results[i] = Some(Err(error));
-                            running.remove(&seq);
-                            let _ = self.decoder.cancel(seq);
-                        }
-                    }
-                    Event::Finished(completion) => {
-                        if let Some((i, collector, ids)) = running.remove(&seq) {
-                            results[i] = Some(Ok(collector.finish(completion, ids)));
-                            progress(total - running.len(), total);
-                        }
-                    }
-                    Event::Failed { error, .. } => {
-                        running.remove(&seq);
-                        results[i] = Some(Err(error.into()));
-                        progress(total - running.len(), total);
-                    }
-                    _ => {}
+                if let Some(i) = places.remove(&seq) {
+                    results[i] = Some(result);
+                    progress(total - places.len(), total);
                 }
             }
         }
         Ok(results.into_iter().flatten().collect())
     }
 
-    fn admit(
-        &mut self,
-        prompt: &Prompt,
-        options: &Options,
-    ) -> Result<(SeqId, Collector, Vec<u32>)> {
-        let ids = self.model.encode(prompt)?;
-        let collector = Collector::new(&self.model, options)?;
-        let request = self.request(ids.clone(), options)?;
-        Ok((self.decoder.submit(request)?, collector, ids))
+    /// What an event means in text; `None` for sequences that were not taken in here.
+    fn text_of(&mut self, event: Event) -> Option<TextEvent> {
+        let seq = event.seq();
+        match event {
+            Event::Tokens { tokens, .. } => {
+                let (collector, _) = self.running.get_mut(&seq)?;
+                match collector.push(&tokens) {
+                    Ok(text) => Some(TextEvent::Piece {
+                        seq,
+                        piece: Piece { text, tokens },
+                    }),
+                    Err(error) => {
+                        self.running.remove(&seq);
+                        // It may have ended in the same step.
+                        self.decoder.cancel(seq).ok();
+                        Some(TextEvent::Failed { seq, error })
+                    }
+                }
+            }
+            Event::Finished(completion) => {
+                let (collector, ids) = self.running.remove(&seq)?;
+                let generated = collector.finish(completion, ids);
+                Some(TextEvent::Finished { seq, generated })
+            }
+            Event::Failed { error, .. } => {
+                self.running.remove(&seq)?;
+                Some(TextEvent::Failed {
+                    seq,
+                    error: error.into(),
+                })
+            }
+            _ => None,
+        }
     }
+}
 
-    fn request(&self, ids: Vec<u32>, options: &Options) -> Result<Request> {
-        options.request(&self.model, ids)
-    }
+/// Something happened to a sequence.
+#[derive(Debug)]
+pub enum TextEvent {
+    /// Text and tokens were generated.
+    Piece {
+        /// The sequence.
+        seq: SeqId,
+        /// What there is of it.
+        piece: Piece,
+    },
+    /// It ended. Text that was held back until then is in the result only.
+    Finished {
+        /// The sequence.
+        seq: SeqId,
+        /// The whole result.
+        generated: Generated,
+    },
+    /// It could not go on; others are not affected.
+    Failed {
+        /// The sequence.
+        seq: SeqId,
+        /// Why.
+        error: crate::Error,
+    },
 }

@@ -1,15 +1,17 @@
 #![doc = include_str!("../README.md")]
 
 mod device;
+mod engine;
 mod error;
 mod generator;
 mod model;
 
 pub use device::{Backend, ChosenDevice, DeviceChoice, DeviceError};
+pub use engine::{AsyncEngineStream, Engine, EngineStream};
 pub use error::{Error, Result};
 pub use generator::{
     DraftLength, Drafting, Generated, Generator, GeneratorBuilder, Options, Piece, Prompt,
-    TextStream,
+    TextEvent, TextStream,
 };
 pub use model::{Model, ModelBuilder};
 

@@ -6,6 +6,7 @@ use specdec_core::{
 };
 use specdec_draft::{ModelDrafter, NgramDrafter};
 use specdec_ragged::{SlotCache, SlotOptions};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Who drafts.
@@ -65,6 +66,7 @@ impl std::fmt::Debug for DraftLength {
 /// | acceptance | [`Coupled`] (greedy at temperature 0) |
 /// | rows | 16 at a time; more prompts wait |
 /// | prefill chunk | 256 prompt tokens a step |
+/// | prompts | any number |
 /// | memory | grows as needed |
 #[derive(Debug)]
 pub struct GeneratorBuilder {
@@ -74,6 +76,7 @@ pub struct GeneratorBuilder {
     acceptance: Arc<dyn Acceptance>,
     scheduler: SchedulerBox,
     prefill_chunk: usize,
+    max_sequences: Option<usize>,
     memory: SlotOptions,
 }
 
@@ -121,6 +124,7 @@ impl GeneratorBuilder {
             acceptance: Arc::new(Coupled),
             scheduler: SchedulerBox(Box::new(FirstCome::default())),
             prefill_chunk: 256,
+            max_sequences: None,
             memory: SlotOptions::default(),
         }
     }
@@ -160,7 +164,15 @@ impl GeneratorBuilder {
         self
     }
 
-    /// How the cache uses memory.
+    /// Most prompts at a time, waiting ones included; more are refused with
+    /// [`specdec_core::RequestError::Busy`].
+    pub fn max_sequences(mut self, sequences: usize) -> Self {
+        self.max_sequences = Some(sequences);
+        self
+    }
+
+    /// How the cache uses memory. A limit makes prompts wait for it, and older ones take it from
+    /// younger ones; the output is the same.
     pub fn memory(mut self, memory: SlotOptions) -> Self {
         self.memory = memory;
         self
@@ -195,12 +207,16 @@ impl GeneratorBuilder {
             .acceptance_shared(self.acceptance)
             .prefill_chunk(self.prefill_chunk)
             .suppress(self.model.tokenizer().ids_without_text());
+        if let Some(sequences) = self.max_sequences {
+            builder = builder.max_sequences(sequences);
+        }
         if let Some(margin) = self.model.tie_margin() {
             builder = builder.tie_margin(margin);
         }
         Ok(Generator {
             decoder: builder.build()?,
             model: self.model,
+            running: HashMap::new(),
         })
     }
 }
