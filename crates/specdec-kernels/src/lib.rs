@@ -13,7 +13,7 @@ mod threads;
 #[cfg(feature = "flex")]
 mod vector;
 
-pub use attention::{Attended, AttentionPass, AttentionRow, SlotStore};
+pub use attention::{Attended, AttentionPass, AttentionRow, Shift, SlotStore};
 pub use error::KernelError;
 pub use matmul::WeightMatrix;
 pub use quant::{BlockFormat, dequantize};

@@ -47,6 +47,7 @@ impl<'a> BandWork<'a> {
         Columns {
             store: self.work.store,
             table: &self.work.pass.rows()[self.row].table,
+            padding: self.work.pass.padding(self.row),
             layer: self.work.inputs.layer,
             head: self.head,
         }

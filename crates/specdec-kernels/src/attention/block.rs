@@ -17,6 +17,8 @@ pub(super) const QUERIES: usize = 6;
 pub(super) struct Columns<'a> {
     pub(super) store: &'a HostStore,
     pub(super) table: &'a [u32],
+    /// Places of the table before column 0.
+    pub(super) padding: usize,
     pub(super) layer: usize,
     pub(super) head: usize,
 }
@@ -32,11 +34,12 @@ impl<'a> Columns<'a> {
             if column >= run.end {
                 return None;
             }
-            let offset = column % chunk;
+            let place = self.padding + column;
+            let offset = place % chunk;
             let len = (chunk - offset).min(run.end - column);
             let (keys, values) = self
                 .store
-                .head(self.table[column / chunk], self.layer, self.head);
+                .head(self.table[place / chunk], self.layer, self.head);
             let piece = Piece {
                 column,
                 offset,

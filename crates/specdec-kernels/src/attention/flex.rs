@@ -25,7 +25,8 @@ pub(super) fn attend(
             with_values(v, |v| {
                 for (number, row) in pass.rows().iter().enumerate() {
                     let own = pass.offset(number) * width..(pass.offset(number) + row.len) * width;
-                    store.write(layer, &row.table, row.start, (&k[own.clone()], &v[own]));
+                    let start = pass.padding(number) + row.start;
+                    store.write(layer, &row.table, start, (&k[own.clone()], &v[own]));
                 }
             });
         });

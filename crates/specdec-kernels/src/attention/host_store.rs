@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 
-use super::store::StoreShape;
+use super::store::{Shift, StoreShape};
 use crate::vector::Line;
 
 /// Columns of a tile.
@@ -110,6 +110,48 @@ impl HostStore {
         }
     }
 
+    /// Moves columns of one row.
+    pub(super) fn shift(&mut self, shift: &Shift) {
+        let StoreShape {
+            layers,
+            kv_heads,
+            head_dim,
+            chunk,
+        } = self.shape;
+        let (key_lines, value_lines) = (self.key_lines(), self.value_lines());
+        let len = shift.from.len();
+        // One head at a time: keys `[D][len]`, values `[len][D / 16]`.
+        let mut held = (
+            vec![0.0; head_dim * len],
+            vec![Line::ZERO; len * value_lines],
+        );
+        for (layer, head) in (0..layers).flat_map(|l| (0..kv_heads).map(move |h| (l, h))) {
+            let range = self.head_range(layer, head);
+            for piece in tile_pieces(shift.from.clone(), chunk) {
+                let lines = &self.chunks[shift.table[piece.chunk] as usize][range.clone()];
+                let (keys, values) = lines.split_at(key_lines);
+                for d in 0..head_dim {
+                    let to = &mut held.0[d * len + piece.at..][..piece.len()];
+                    to.copy_from_slice(&keys[piece.tile * head_dim + d].0[piece.lanes.clone()]);
+                }
+                let from =
+                    piece.offset() * value_lines..(piece.offset() + piece.len()) * value_lines;
+                held.1[piece.at * value_lines..][..from.len()].copy_from_slice(&values[from]);
+            }
+            for piece in tile_pieces(shift.to..shift.to + len, chunk) {
+                let lines = &mut self.chunks[shift.table[piece.chunk] as usize][range.clone()];
+                let (keys, values) = lines.split_at_mut(key_lines);
+                for d in 0..head_dim {
+                    let from = &held.0[d * len + piece.at..][..piece.len()];
+                    keys[piece.tile * head_dim + d].0[piece.lanes.clone()].copy_from_slice(from);
+                }
+                let to = piece.offset() * value_lines..(piece.offset() + piece.len()) * value_lines;
+                let from = &held.1[piece.at * value_lines..][..to.len()];
+                values[to].copy_from_slice(from);
+            }
+        }
+    }
+
     /// Copies of the keys and values at `range`, `[len, Hkv, D]` each.
     pub(super) fn read(
         &self,
@@ -137,4 +179,47 @@ impl HostStore {
         }
         (k, v)
     }
+}
+
+/// The part of a run of columns that lies in one tile.
+struct TilePiece {
+    /// Place of the first column in the run.
+    at: usize,
+    /// Entry of the chunk table.
+    chunk: usize,
+    /// Tile of the chunk.
+    tile: usize,
+    lanes: Range<usize>,
+}
+
+impl TilePiece {
+    fn len(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Offset of the first column in the chunk.
+    fn offset(&self) -> usize {
+        self.tile * TILE + self.lanes.start
+    }
+}
+
+/// Cuts a run of columns at the ends of tiles and chunks.
+fn tile_pieces(run: Range<usize>, chunk: usize) -> impl Iterator<Item = TilePiece> {
+    let mut column = run.start;
+    core::iter::from_fn(move || {
+        if column >= run.end {
+            return None;
+        }
+        let offset = column % chunk;
+        let first = offset % TILE;
+        let len = (TILE - first).min(chunk - offset).min(run.end - column);
+        let piece = TilePiece {
+            at: column - run.start,
+            chunk: column / chunk,
+            tile: offset / TILE,
+            lanes: first..first + len,
+        };
+        column += len;
+        Some(piece)
+    })
 }

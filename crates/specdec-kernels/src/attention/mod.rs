@@ -15,4 +15,4 @@ mod store;
 mod tensor_store;
 
 pub use pass::{AttentionPass, AttentionRow};
-pub use store::{Attended, SlotStore};
+pub use store::{Attended, Shift, SlotStore};

@@ -12,7 +12,8 @@ use crate::KernelError;
 /// One row of a pass: where its columns live and which of them are new.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttentionRow {
-    /// Chunk numbers: column `c` of the row lives in chunk `table[c / chunk]`, at offset `c % chunk`.
+    /// Chunk numbers: column `c` of the row lives in chunk `table[c / chunk]`, at offset `c % chunk` (with
+    /// [padding](AttentionPass::padded) of `p` columns, `c + p` takes the place of `c`).
     pub table: Vec<u32>,
     /// Position of the row's first query, which is the number of columns already stored.
     pub start: usize,
@@ -43,6 +44,7 @@ struct Keys {
 #[derive(Debug, Clone)]
 pub struct AttentionPass {
     rows: Arc<[AttentionRow]>,
+    padding: Arc<[usize]>,
     offsets: Arc<[usize]>,
     tokens: usize,
     chunk: usize,
@@ -67,6 +69,30 @@ impl AttentionPass {
         chunk: usize,
         device: &Device,
     ) -> Result<Self, KernelError> {
+        let padding = vec![0; rows.len()];
+        Self::padded(rows, padding, chunk, device)
+    }
+
+    /// As [`new`](Self::new), for rows that do not begin where their chunks do: the first `padding[r]` places of row
+    /// `r`'s chunks are not its own, its column 0 comes after them. Everything else counts columns from the row's own
+    /// first one, as without padding, and so the result has the same bits.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new); [`KernelError::Length`] when there is not one entry of `padding` for each row.
+    pub fn padded(
+        rows: Vec<AttentionRow>,
+        padding: Vec<usize>,
+        chunk: usize,
+        device: &Device,
+    ) -> Result<Self, KernelError> {
+        if padding.len() != rows.len() {
+            return Err(KernelError::Length {
+                what: "padding of a pass, in rows",
+                expected: rows.len(),
+                got: padding.len(),
+            });
+        }
         let some = |what, size: usize| match size {
             0 => Err(KernelError::Zero { what }),
             _ => Ok(()),
@@ -76,12 +102,13 @@ impl AttentionPass {
         let mut offsets = Vec::with_capacity(rows.len());
         let mut tokens = 0;
         let mut cells = Vec::new();
-        for (index, row) in rows.iter().enumerate() {
+        for (index, (row, pad)) in rows.iter().zip(&padding).enumerate() {
             some("number of tokens of a row", row.len)?;
-            check_table(index, &row.table, row.end(), chunk)?;
+            check_table(index, &row.table, pad.saturating_add(row.end()), chunk)?;
             offsets.push(tokens);
             tokens += row.len;
-            cells.extend((row.start..row.end()).map(|c| (row.table[c / chunk], c % chunk)));
+            let places = pad + row.start..pad + row.end();
+            cells.extend(places.map(|c| (row.table[c / chunk], c % chunk)));
         }
         cells.sort_unstable();
         if let Some(pair) = cells.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -93,6 +120,7 @@ impl AttentionPass {
         Ok(Self {
             keys: vec![Keys::default(); rows.len()],
             rows: rows.into(),
+            padding: padding.into(),
             offsets: offsets.into(),
             tokens,
             chunk,
@@ -218,6 +246,11 @@ impl AttentionPass {
 
     pub(super) fn scale_for(&self, head_dim: usize) -> f32 {
         self.scale.unwrap_or(1.0 / (head_dim as f32).sqrt())
+    }
+
+    /// Places of the chunks of `row` before its column 0.
+    pub(super) fn padding(&self, row: usize) -> usize {
+        self.padding[row]
     }
 
     /// Block index of the first token of `row`.

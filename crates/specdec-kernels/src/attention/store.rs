@@ -18,6 +18,17 @@ pub struct Attended {
     pub weights: Option<Tensor<3>>,
 }
 
+/// Columns of one row that move within the row's own chunks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shift {
+    /// Chunk numbers of the row.
+    pub table: Vec<u32>,
+    /// The columns that move, counted from the start of the table.
+    pub from: Range<usize>,
+    /// Where the first of them goes.
+    pub to: usize,
+}
+
 /// Keys and values of all layers: the memory of many sequences, cut in chunks of a fixed number of columns.
 ///
 /// The store knows no sequences. Who owns which chunk is the caller's affair; a row of a pass names its chunks.
@@ -248,6 +259,40 @@ impl SlotStore {
             #[cfg(feature = "flex")]
             Storage::Host(store) => super::flex::write(store, layer, (table, start), [k, v]),
             Storage::Tensors(store) => store.write(layer, table, start, k, v),
+        }
+        Ok(())
+    }
+
+    /// Moves the keys and values of whole runs of columns, all layers: one gather for each tensor, or a copy in place
+    /// on the CPU. Ranges may overlap; cells that are left keep what they held.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Chunk`], [`KernelError::Table`] when the store or a table does not reach the columns,
+    /// [`KernelError::SharedCell`] when a chunk is named twice. Nothing has moved then.
+    pub fn shift(&mut self, shifts: &[Shift]) -> Result<(), KernelError> {
+        let mut chunks = Vec::new();
+        for (row, shift) in shifts.iter().enumerate() {
+            self.check_chunks(&shift.table)?;
+            let end = shift
+                .from
+                .end
+                .max(shift.to.saturating_add(shift.from.len()));
+            check_table(row, &shift.table, end, self.shape.chunk)?;
+            chunks.extend_from_slice(&shift.table);
+        }
+        chunks.sort_unstable();
+        if let Some(pair) = chunks.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(KernelError::SharedCell {
+                chunk: pair[0],
+                offset: 0,
+            });
+        }
+        match &mut self.storage {
+            #[cfg(feature = "flex")]
+            Storage::Host(store) => shifts.iter().for_each(|shift| store.shift(shift)),
+            Storage::Tensors(_) if shifts.is_empty() => {}
+            Storage::Tensors(store) => store.shift(shifts),
         }
         Ok(())
     }

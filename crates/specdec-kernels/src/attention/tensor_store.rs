@@ -7,7 +7,10 @@ use burn::tensor::{
     Bool, Device, FloatDType, IndexingUpdateOp, Int, Tensor, TensorData, activation::softmax, s,
 };
 
-use super::{Attended, AttentionPass, store::StoreShape};
+use super::{
+    Attended, AttentionPass,
+    store::{Shift, StoreShape},
+};
 
 /// Keys and values of each layer, `[chunks * chunk, Hkv, D]`.
 #[derive(Debug)]
@@ -98,6 +101,23 @@ impl TensorStore {
         let cells = columns.map(|column| cell(table, column, self.shape.chunk));
         let cells = int_tensor(cells.collect(), &self.device);
         self.scatter(layer, cells, k, v);
+    }
+
+    /// Moves columns of several rows, with one gather for each tensor.
+    pub(super) fn shift(&mut self, shifts: &[Shift]) {
+        let chunk = self.shape.chunk;
+        let mut sources: Vec<usize> = (0..self.chunks * chunk).collect();
+        for shift in shifts {
+            for (from, to) in shift.from.clone().zip(shift.to..) {
+                sources[cell(&shift.table, to, chunk)] = cell(&shift.table, from, chunk);
+            }
+        }
+        let sources = int_tensor(sources, &self.device);
+        for layer in self.layers.iter_mut() {
+            *layer = layer
+                .take()
+                .map(|held| held.map(|t| t.select(0, sources.clone())));
+        }
     }
 
     fn scatter(&mut self, layer: usize, cells: Tensor<1, Int>, k: Tensor<3>, v: Tensor<3>) {
@@ -222,7 +242,8 @@ impl Indices {
         let mut cells = Vec::new();
         let mut hidden = vec![true; rows.len() * longest * columns];
         for (r, row) in rows.iter().enumerate() {
-            written.extend((row.start..row.end()).map(|column| cell(&row.table, column, chunk)));
+            let cell = |column| cell(&row.table, pass.padding(r) + column, chunk);
+            written.extend((row.start..row.end()).map(cell));
             let places = 0..longest;
             padded.extend(places.map(|t| pass.offset(r) + if t < row.len { t } else { 0 }));
             packed.extend((0..row.len).map(|t| r * longest + t));
@@ -233,7 +254,7 @@ impl Indices {
                     row.start
                 }
             };
-            cells.extend((0..columns).map(|column| cell(&row.table, seen(column), chunk)));
+            cells.extend((0..columns).map(|column| cell(seen(column))));
             let earlier = match layer {
                 Some(layer) => pass.earlier(layer, r),
                 None => core::iter::once(0..row.start).collect(),

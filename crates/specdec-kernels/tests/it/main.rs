@@ -4,6 +4,7 @@ mod attention;
 #[cfg(feature = "flex")]
 mod independence;
 mod oracle;
+mod padding;
 mod products;
 mod quants;
 mod small;
