@@ -1,15 +1,13 @@
-mod attend;
-mod transaction;
-
+use crate::attend::PassAttend;
 use crate::chunks::Chunks;
-use burn::prelude::Tensor;
+use crate::model_shape::{ModelShape, Passes, check_range, kernel};
+use crate::transaction::Transaction;
 use specdec_core::{
     Attend, BuildError, CacheError, KvCache, KvSegment, ModelSpec, Phase, Result, RowSpan, SeqId,
 };
-use specdec_kernels::{AttentionPass, AttentionRow, SlotStore};
+use specdec_kernels::{AttentionRow, SlotStore};
 use std::collections::HashMap;
 use std::ops::Range;
-use transaction::Transaction;
 
 /// How a [`SlotCache`] uses memory.
 ///
@@ -26,6 +24,14 @@ pub struct SlotOptions {
     pub preallocate: usize,
     /// Most positions over all sequences.
     pub max_positions: Option<usize>,
+}
+
+impl SlotOptions {
+    /// Most chunks; `chunk` is not 0.
+    pub(crate) fn limit(&self) -> usize {
+        self.max_positions
+            .map_or(usize::MAX, |n| n.div_ceil(self.chunk))
+    }
 }
 
 impl Default for SlotOptions {
@@ -64,12 +70,7 @@ pub struct SlotCache {
     chunks: Chunks,
     slots: HashMap<SeqId, Slot>,
     open: Option<Transaction>,
-    layers: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    windows: Vec<Option<usize>>,
-    scale: Option<f32>,
+    shape: ModelShape,
     /// The widest window, when every layer has one.
     reach: Option<usize>,
 }
@@ -107,33 +108,15 @@ impl SlotCache {
             }
             .into());
         }
-        let store = SlotStore::new(
-            spec.layers,
-            spec.kv_heads,
-            spec.head_dim,
-            options.chunk,
-            &spec.device,
-        )
-        .map_err(kernel)?;
-        let limit = options
-            .max_positions
-            .map_or(usize::MAX, |n| n.div_ceil(options.chunk));
-        let windows: Vec<_> = (0..spec.layers).map(|l| spec.window(l)).collect();
+        let shape = ModelShape::new(spec);
+        let store = shape.store(options.chunk, &spec.device)?;
         let mut cache = Self {
             store,
-            chunks: Chunks::new(limit),
+            chunks: Chunks::new(options.limit()),
             slots: HashMap::new(),
             open: None,
-            layers: spec.layers,
-            heads: spec.heads,
-            kv_heads: spec.kv_heads,
-            head_dim: spec.head_dim,
-            reach: windows
-                .iter()
-                .copied()
-                .try_fold(0, |most, w| w.map(|w| w.max(most))),
-            windows,
-            scale: spec.scale,
+            reach: shape.reach(),
+            shape,
         };
         cache.reserve(options.preallocate.div_ceil(options.chunk))?;
         Ok(cache)
@@ -219,18 +202,13 @@ impl SlotCache {
         AttentionRow { table, start, len }
     }
 
-    fn pass(&self, rows: &[RowSpan], window: Option<usize>) -> Result<AttentionPass> {
-        let rows = rows
+    fn passes(&self, rows: &[RowSpan]) -> Result<Passes, CacheError> {
+        let rows: Vec<AttentionRow> = rows
             .iter()
             .map(|row| self.row_of(row.seq, row.start, row.len))
             .collect();
-        let mut pass = AttentionPass::new(rows, self.store.chunk_len(), self.store.device())
-            .map_err(kernel)?
-            .window(window);
-        if let Some(scale) = self.scale {
-            pass = pass.scale(scale);
-        }
-        Ok(pass)
+        let padding = vec![0; rows.len()];
+        self.shape.passes(rows, padding, &self.store)
     }
 
     fn held(&self, seq: SeqId) -> Range<usize> {
@@ -255,25 +233,19 @@ impl KvCache for SlotCache {
         for row in rows {
             self.extend(row.seq, row.start + row.len);
         }
-        let mut passes: Vec<(Option<usize>, AttentionPass)> = Vec::new();
-        for &window in &self.windows {
-            if !passes.iter().any(|(w, _)| *w == window) {
-                passes.push((window, self.pass(rows, window)?));
-            }
-        }
+        let passes = self.passes(rows)?;
         let open = self.open.insert(next);
-        Ok(Box::new(attend::SlotAttend {
+        Ok(Box::new(PassAttend {
             store: &mut self.store,
             passes,
-            heads: self.heads,
-            windows: &self.windows,
-            seen: open.seen(self.layers),
+            shape: &self.shape,
+            seen: open.seen(self.shape.layers),
         }))
     }
 
     fn commit(&mut self, keep: &[usize]) -> Result<()> {
         let open = self.open.as_ref().ok_or(CacheError::NoPass)?;
-        open.check_commit(keep, self.layers)?;
+        open.check_commit(keep, self.shape.layers)?;
         let rows: Vec<RowSpan> = open.rows().to_vec();
         self.open = None;
         for (row, &keep) in rows.iter().zip(keep) {
@@ -303,61 +275,21 @@ impl KvCache for SlotCache {
     }
 
     fn export(&self, seq: SeqId, range: Range<usize>) -> Result<KvSegment> {
-        let held = self.held(seq);
-        if range.start < held.start || range.end > held.end || range.start > range.end {
-            return Err(CacheError::Range {
-                seq,
-                held,
-                asked: range,
-            }
-            .into());
-        }
-        if range.is_empty() {
-            let none = || Tensor::zeros([0, self.kv_heads, self.head_dim], self.store.device());
-            let layers = (0..self.layers).map(|_| (none(), none())).collect();
-            return Ok(KvSegment { range, layers });
-        }
-        let table = &self.slots[&seq].table;
-        let layers = (0..self.layers)
-            .map(|layer| self.store.read(layer, table, range.clone()).map_err(kernel))
-            .collect::<Result<_, _>>()?;
-        Ok(KvSegment { range, layers })
+        check_range(seq, self.held(seq), &range)?;
+        let table = self.slots.get(&seq).map_or(&[][..], |slot| &slot.table);
+        let from = range.start;
+        Ok(self.shape.segment(&self.store, table, range, from)?)
     }
 
     fn import(&mut self, seq: SeqId, segment: &KvSegment) -> Result<()> {
         if self.open.is_some() {
             return Err(CacheError::PassOpen.into());
         }
-        let len = self.len(seq);
-        let Range { start, end } = segment.range;
-        if start != len {
-            return Err(CacheError::Start {
-                row: 0,
-                seq,
-                start,
-                len,
-            }
-            .into());
-        }
-        if segment.layers.len() != self.layers {
-            let (layer, layers) = (segment.layers.len(), self.layers);
-            return Err(CacheError::Layer { layer, layers }.into());
-        }
-        let want = [end - start, self.kv_heads, self.head_dim];
-        for (what, got) in segment.layers.iter().flat_map(|(k, v)| {
-            [
-                ("the segment's keys", k.dims()),
-                ("the segment's values", v.dims()),
-            ]
-        }) {
-            if got != want {
-                let (got, want) = (got.to_vec(), want.to_vec());
-                return Err(CacheError::Shape { what, got, want }.into());
-            }
-        }
+        self.shape.check_segment(seq, self.len(seq), segment)?;
         if segment.range.is_empty() {
             return Ok(());
         }
+        let Range { start, end } = segment.range;
         self.reserve(self.missing(seq, end))?;
         self.extend(seq, end);
         let table = self.slots[&seq].table.clone();
@@ -389,20 +321,5 @@ impl KvCache for SlotCache {
 
     fn memory_bytes(&self) -> usize {
         self.store.memory_bytes()
-    }
-}
-
-fn kernel(error: specdec_kernels::KernelError) -> CacheError {
-    match error {
-        specdec_kernels::KernelError::Shape {
-            what,
-            expected,
-            got,
-        } => CacheError::Shape {
-            what,
-            got,
-            want: expected,
-        },
-        other => CacheError::Kernel(Box::new(other)),
     }
 }

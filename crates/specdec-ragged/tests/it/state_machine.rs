@@ -1,11 +1,11 @@
-//! The slot cache against plain vectors: any order of admit, begin, commit, rollback, evict, export
+//! The caches against plain vectors: any order of admit, begin, commit, rollback, evict, export
 //! and import, with every content a number that occurs once.
 
 use burn::prelude::*;
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 use specdec_core::{KvCache, ModelSpec, Phase, RowSpan, SeqId};
-use specdec_ragged::{SlotCache, SlotOptions};
+use specdec_ragged::{AlignedCache, Alignment, SlotCache, SlotOptions};
 use std::collections::BTreeMap;
 
 const LAYERS: usize = 2;
@@ -164,8 +164,48 @@ impl ReferenceStateMachine for Model {
     }
 }
 
-struct Real {
-    cache: SlotCache,
+/// A kind of cache, and how its memory is counted.
+trait Kind {
+    type Cache: KvCache;
+    fn make(spec: &ModelSpec, options: &SlotOptions) -> Self::Cache;
+    /// Positions a sequence holds memory for, those in chunks that are free, and bytes of one.
+    fn memory(cache: &Self::Cache, seq: SeqId) -> (usize, usize, usize);
+}
+
+struct Slots;
+
+impl Kind for Slots {
+    type Cache = SlotCache;
+
+    fn make(spec: &ModelSpec, options: &SlotOptions) -> SlotCache {
+        SlotCache::with_options(spec, options).expect("good options")
+    }
+
+    fn memory(cache: &SlotCache, seq: SeqId) -> (usize, usize, usize) {
+        let held = cache.held_positions(seq);
+        (held, cache.free_positions(), cache.bytes_per_position())
+    }
+}
+
+/// Aligned as a whole, or the rows of each pass.
+struct Aligned<const ALL: bool>;
+
+impl<const ALL: bool> Kind for Aligned<ALL> {
+    type Cache = AlignedCache;
+
+    fn make(spec: &ModelSpec, options: &SlotOptions) -> AlignedCache {
+        let alignment = if ALL { Alignment::All } else { Alignment::Pass };
+        AlignedCache::with_options(spec, alignment, options).expect("good options")
+    }
+
+    fn memory(cache: &AlignedCache, seq: SeqId) -> (usize, usize, usize) {
+        let held = cache.held_columns(seq);
+        (held, cache.free_columns(), cache.bytes_per_position())
+    }
+}
+
+struct Real<K: Kind> {
+    cache: K::Cache,
     device: Device,
     /// The reference before the operation at hand.
     before: Model,
@@ -191,7 +231,7 @@ fn read(tensor: &Tensor<3>) -> Vec<f32> {
     tensor.to_data().try_into_vec_as::<f32>().expect("f32 data")
 }
 
-impl Real {
+impl<K: Kind> Real<K> {
     /// Runs an opened pass: all layers, queries of zeros, so that each output is the mean of the
     /// values its token sees. They must be its sequence's contents up to itself.
     fn run(&mut self, rows: &[RowSpan], phase: Phase, after: &Model) {
@@ -234,7 +274,7 @@ impl Real {
     }
 }
 
-impl StateMachineTest for Real {
+impl<K: Kind> StateMachineTest for Real<K> {
     type SystemUnderTest = Self;
     type Reference = Model;
 
@@ -250,9 +290,8 @@ impl StateMachineTest for Real {
             preallocate: 6,
             max_positions: None,
         };
-        let cache = SlotCache::with_options(&spec, &options).expect("good options");
         Self {
-            cache,
+            cache: K::make(&spec, &options),
             device,
             before: start.clone(),
         }
@@ -305,7 +344,7 @@ impl StateMachineTest for Real {
             Op::Rollback => real.cache.rollback(),
             Op::Evict(seq) => {
                 real.cache.evict(SeqId(seq));
-                assert_eq!(real.cache.held_positions(SeqId(seq)), 0);
+                assert_eq!(K::memory(&real.cache, SeqId(seq)).0, 0);
             }
             Op::Copy { from, to } => {
                 let (from, to) = (SeqId(from), SeqId(to));
@@ -331,7 +370,7 @@ impl StateMachineTest for Real {
                 model.len(seq),
                 "length of sequence {seq}"
             );
-            held += real.cache.held_positions(id);
+            held += K::memory(&real.cache, id).0;
             let Some(content) = model.content.get(&seq).filter(|c| !c.is_empty()) else {
                 continue;
             };
@@ -345,13 +384,17 @@ impl StateMachineTest for Real {
             }
         }
         // No chunk is lost and none is owned twice.
-        let bytes = real.cache.memory_bytes() / real.cache.bytes_per_position();
-        assert_eq!(held + real.cache.free_positions(), bytes);
+        let (_, free, each) = K::memory(&real.cache, SeqId(0));
+        assert_eq!(held + free, real.cache.memory_bytes() / each);
     }
 }
 
 prop_state_machine! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
     #[test]
-    fn slots_behave_like_plain_vectors(sequential 1..40 => Real);
+    fn slots_behave_like_plain_vectors(sequential 1..40 => Real<Slots>);
+    #[test]
+    fn a_rectangle_behaves_like_plain_vectors(sequential 1..40 => Real<Aligned<true>>);
+    #[test]
+    fn a_rectangle_per_pass_behaves_like_plain_vectors(sequential 1..40 => Real<Aligned<false>>);
 }

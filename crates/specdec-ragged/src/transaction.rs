@@ -3,7 +3,7 @@ use std::collections::HashMap;
 
 /// An open pass: what was staged, and which layers have attended.
 #[derive(Debug)]
-pub(super) struct Transaction {
+pub(crate) struct Transaction {
     phase: Phase,
     rows: Vec<RowSpan>,
     /// Entries staged by this and, in a draft, earlier passes.
@@ -13,7 +13,7 @@ pub(super) struct Transaction {
 
 impl Transaction {
     /// Checks the rows of a new pass, given the pass that is open and the committed lengths.
-    pub(super) fn check(
+    pub(crate) fn check(
         open: Option<&Self>,
         rows: &[RowSpan],
         phase: Phase,
@@ -59,18 +59,23 @@ impl Transaction {
         })
     }
 
-    pub(super) fn rows(&self) -> &[RowSpan] {
+    pub(crate) fn rows(&self) -> &[RowSpan] {
         &self.rows
     }
 
+    /// Entries of a sequence that are staged, by this pass and earlier draft passes.
+    pub(crate) fn staged(&self, seq: SeqId) -> usize {
+        self.staged.get(&seq).copied().unwrap_or(0)
+    }
+
     /// Which of the layers have attended; none yet.
-    pub(super) fn seen(&mut self, layers: usize) -> &mut [bool] {
+    pub(crate) fn seen(&mut self, layers: usize) -> &mut [bool] {
         self.seen = vec![false; layers];
         &mut self.seen
     }
 
     /// Whether `keep` may be kept of this pass.
-    pub(super) fn check_commit(&self, keep: &[usize], layers: usize) -> Result<(), CacheError> {
+    pub(crate) fn check_commit(&self, keep: &[usize], layers: usize) -> Result<(), CacheError> {
         if self.phase == Phase::Draft {
             return Err(CacheError::DraftPass);
         }
@@ -96,7 +101,7 @@ impl Transaction {
     }
 
     /// A sequence was evicted while the pass is open: nothing of it can be kept.
-    pub(super) fn forget(&mut self, seq: SeqId) {
+    pub(crate) fn forget(&mut self, seq: SeqId) {
         self.staged.remove(&seq);
         for row in self.rows.iter_mut().filter(|row| row.seq == seq) {
             row.len = 0;

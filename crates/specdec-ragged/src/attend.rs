@@ -1,21 +1,18 @@
-use super::kernel;
+use crate::model_shape::{ModelShape, Passes, kernel};
 use burn::prelude::*;
 use specdec_core::{Attend, CacheError, Result};
-use specdec_kernels::{AttentionPass, SlotStore};
+use specdec_kernels::SlotStore;
 
 /// Attention of one open pass.
-pub(super) struct SlotAttend<'a> {
-    pub(super) store: &'a mut SlotStore,
-    /// One pass for each window that some layer has.
-    pub(super) passes: Vec<(Option<usize>, AttentionPass)>,
-    /// Query heads of the model.
-    pub(super) heads: usize,
-    pub(super) windows: &'a [Option<usize>],
+pub(crate) struct PassAttend<'a> {
+    pub(crate) store: &'a mut SlotStore,
+    pub(crate) passes: Passes,
+    pub(crate) shape: &'a ModelShape,
     /// Which layers have attended.
-    pub(super) seen: &'a mut [bool],
+    pub(crate) seen: &'a mut [bool],
 }
 
-impl Attend for SlotAttend<'_> {
+impl Attend for PassAttend<'_> {
     fn attend(
         &mut self,
         layer: usize,
@@ -23,10 +20,10 @@ impl Attend for SlotAttend<'_> {
         k: Tensor<3>,
         v: Tensor<3>,
     ) -> Result<Tensor<3>> {
-        let layers = self.windows.len();
+        let layers = self.shape.layers;
         let (got, [tokens, _, dim]) = (q.dims(), k.dims());
-        if got[1] != self.heads {
-            let want = vec![tokens, self.heads, dim];
+        if got[1] != self.shape.heads {
+            let want = vec![tokens, self.shape.heads, dim];
             return Err(CacheError::Shape {
                 what: "queries",
                 got: got.to_vec(),
@@ -35,7 +32,8 @@ impl Attend for SlotAttend<'_> {
             .into());
         }
         let unknown = CacheError::Layer { layer, layers };
-        let (Some(window), Some(seen)) = (self.windows.get(layer), self.seen.get_mut(layer)) else {
+        let (Some(window), Some(seen)) = (self.shape.windows.get(layer), self.seen.get_mut(layer))
+        else {
             return Err(unknown.into());
         };
         if std::mem::replace(seen, true) {
