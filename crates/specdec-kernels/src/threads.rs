@@ -40,6 +40,10 @@ pub(crate) fn for_each(items: usize, work: impl Fn(usize) + Sync) {
             work(item);
         }
     };
+    if crate::vector::together(helpers, &take) {
+        return;
+    }
+    // Another thread's work has the helpers.
     rayon::in_place_scope(|scope| {
         for _ in 0..helpers {
             scope.spawn(|_| take());

@@ -14,9 +14,11 @@ mod avx512;
 mod exp;
 mod grid;
 mod portable;
+mod team;
 
 pub(crate) use exp::exp;
 pub(crate) use grid::{Cell, for_each_cell};
+pub(crate) use team::together;
 
 /// An array whose element `i` is `$value`, made by a loop: the closures of `array::from_fn` and `map` are not always
 /// inlined into code for another instruction set, and a vector then travels through memory.
