@@ -31,6 +31,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         plain, _ = run(Path(folder), "--drafter", "none")
         fast, summary = run(Path(folder), "--drafter", "ngram", "--batch", "3")
+        others = [
+            run(Path(folder), "--batch", "3", "--strategy", strategy, "--draft-length", length)[0]
+            for strategy, length in (("eqspec", "auto"), ("eqspec-refill", "3"), ("exspec:4", "auto"))
+        ]
         sampled = [
             run(Path(folder), "--drafter", d, "--batch", b, "--temperature", "0.8", "--seed", "7")[0]
             for d, b in (("none", "1"), ("ngram", "4"))
@@ -39,6 +43,8 @@ def main() -> None:
     assert [line["id"] for line in plain if "error" in line] == ["bad", "unknown", "vocabulary", 7]
     for key in ("id", "prompt_ids", "ids", "text", "finish", "error"):
         assert [line.get(key) for line in plain] == [line.get(key) for line in fast], key
+        for other in others:
+            assert [line.get(key) for line in plain] == [line.get(key) for line in other], key
         assert [line.get(key) for line in sampled[0]] == [line.get(key) for line in sampled[1]], key
     assert summary["errors"] == 4 and summary["new_tokens"] == sum(len(l.get("ids", [])) for l in fast)
     assert summary["tokens_per_second"] > 0 and summary["peak_memory_bytes"] > 0

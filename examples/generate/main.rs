@@ -6,10 +6,11 @@ mod input;
 mod report;
 
 use anyhow::{Context, Result};
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use indicatif::ProgressBar;
 use specdec::core::Speculation;
 use specdec::prelude::*;
+use specdec::ragged::Strategy;
 use specdec::{DraftLength, Model};
 use specdec_examples::{AcceptRule, ModelArgs};
 use std::io::Write;
@@ -31,14 +32,14 @@ struct Args {
     /// none, ngram, or model:PATH
     #[arg(long, default_value = "ngram")]
     drafter: String,
-    /// Tokens to draft at a time
-    #[arg(long, default_value_t = 4)]
-    draft_length: usize,
+    /// Tokens to draft at a time: a number, or auto for what each row's drafts deserve
+    #[arg(long, default_value = "4", value_parser = draft_length)]
+    draft_length: Length,
     /// Most prompts at a time
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
-    /// How the rows of a batch share the cache
-    #[arg(long, value_enum, default_value_t = Strategy::Slots)]
+    /// How the rows of a batch share memory and steps: slots, eqspec, eqspec-refill, exspec[:WINDOW]
+    #[arg(long, default_value_t = Strategy::Slots)]
     strategy: Strategy,
     /// Most tokens to generate, where a line does not say
     #[arg(long, default_value_t = 128)]
@@ -54,10 +55,21 @@ struct Args {
     accept: AcceptRule,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Strategy {
-    /// Each sequence in its own slot, nothing is ever moved
-    Slots,
+/// A draft length as it is typed.
+#[derive(Debug, Clone, Copy)]
+enum Length {
+    Fixed(usize),
+    Auto,
+}
+
+fn draft_length(text: &str) -> Result<Length, String> {
+    match text {
+        "auto" => Ok(Length::Auto),
+        _ => text
+            .parse()
+            .map(Length::Fixed)
+            .map_err(|_| "a number, or auto".into()),
+    }
 }
 
 fn drafting(args: &Args) -> Result<Drafting> {
@@ -76,7 +88,11 @@ fn drafting(args: &Args) -> Result<Drafting> {
 fn generator(args: &Args, model: &Model) -> Result<Generator> {
     Ok(Generator::builder(model)
         .drafting(drafting(args)?)
-        .draft_length(DraftLength::Fixed(args.draft_length))
+        .draft_length(match args.draft_length {
+            Length::Fixed(k) => DraftLength::Fixed(k),
+            Length::Auto => DraftLength::per_row(8),
+        })
+        .strategy(args.strategy)
         .acceptance(args.accept.rule())
         .max_rows(args.batch as usize)
         .build()?)
@@ -120,7 +136,7 @@ fn main() -> Result<()> {
         writeln!(
             create(path)?,
             "{}",
-            summary.finish(generator.stats(), &format!("{args:?}"))
+            summary.finish(&generator, &format!("{args:?}"))
         )?;
     }
     Ok(())

@@ -1,9 +1,8 @@
 //! Lines out, and the summary.
 
 use serde_json::{Value, json};
-use specdec::Generated;
-use specdec::core::Stats;
 use specdec::models::LoadReport;
+use specdec::{Generated, Generator};
 use specdec_examples::peak_memory_bytes;
 
 /// A line of output.
@@ -44,7 +43,9 @@ impl Summary {
         self.errors += usize::from(result.is_err());
     }
 
-    pub fn finish(self, stats: &Stats, settings: &str) -> Value {
+    pub fn finish(self, generator: &Generator, settings: &str) -> Value {
+        let stats = generator.stats();
+        let (batch, align) = (generator.meters().batch(), generator.meters().align());
         json!({
             "tokens_per_second": stats.tokens_per_second(),
             "prefill_tokens_per_second": stats.prefill_tokens_per_second(),
@@ -55,6 +56,13 @@ impl Summary {
             "prompt_tokens": stats.prefilled,
             "acceptance_length": stats.acceptance_length(),
             "acceptance_rate": stats.acceptance_rate(),
+            "rounds": batch.rounds,
+            "rows_per_round": batch.rows_per_round(),
+            "grouping_rate": batch.grouping_rate(),
+            "realigned_bytes": align.moved_bytes,
+            "realign_seconds": align.move_time.as_secs_f64(),
+            "padded_cells": align.padded_cells,
+            "preempted": stats.preempted,
             "peak_memory_bytes": peak_memory_bytes(),
             "prompts": self.prompts,
             "errors": self.errors,

@@ -13,6 +13,7 @@ pub use stream::{Piece, TextStream};
 use crate::{Model, Result};
 use output::Collector;
 use specdec_core::{Decoder, Event, SeqId, Stats};
+use specdec_ragged::BatchMeters;
 use std::collections::HashMap;
 
 /// Generates text with a model: plainly or speculatively, one prompt or many, whole or streamed.
@@ -25,6 +26,7 @@ pub struct Generator {
     decoder: Decoder,
     /// Sequences that were submitted, with what turns them into text, and their prompts.
     running: HashMap<SeqId, (Collector, Vec<u32>)>,
+    meters: BatchMeters,
 }
 
 impl Generator {
@@ -47,6 +49,11 @@ impl Generator {
     /// Counts and times of everything generated so far.
     pub fn stats(&self) -> &Stats {
         self.decoder.stats()
+    }
+
+    /// What the batch strategy counts: live rows, groups, what aligning cost.
+    pub fn meters(&self) -> &BatchMeters {
+        &self.meters
     }
 
     /// Continues a prompt.

@@ -1,11 +1,10 @@
 use super::Generator;
 use crate::{Model, Result};
 use specdec_core::{
-    Acceptance, BuildError, Controller, Coupled, Decoder, Drafter, FirstCome, FixedLength,
-    Scheduler, TargetModel,
+    Acceptance, BuildError, Controller, Coupled, Decoder, Drafter, FixedLength, TargetModel,
 };
 use specdec_draft::{ModelDrafter, NgramDrafter};
-use specdec_ragged::{SlotCache, SlotOptions};
+use specdec_ragged::{RowLengths, SlotOptions, Strategy};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -48,6 +47,13 @@ pub enum DraftLength {
     Planned(Box<dyn Controller>),
 }
 
+impl DraftLength {
+    /// For each row as its own drafts deserve, up to `max`; see [`RowLengths`].
+    pub fn per_row(max: usize) -> Self {
+        Self::Planned(Box::new(RowLengths::up_to(max)))
+    }
+}
+
 impl std::fmt::Debug for DraftLength {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -65,6 +71,7 @@ impl std::fmt::Debug for DraftLength {
 /// | draft length | 4 |
 /// | acceptance | [`Coupled`] (greedy at temperature 0) |
 /// | rows | 16 at a time; more prompts wait |
+/// | strategy | [`Strategy::Slots`] |
 /// | prefill chunk | 256 prompt tokens a step |
 /// | prompts | any number |
 /// | memory | grows as needed |
@@ -74,24 +81,11 @@ pub struct GeneratorBuilder {
     drafting: Drafting,
     length: DraftLength,
     acceptance: Arc<dyn Acceptance>,
-    scheduler: SchedulerBox,
+    strategy: Strategy,
+    max_rows: usize,
     prefill_chunk: usize,
     max_sequences: Option<usize>,
     memory: SlotOptions,
-}
-
-struct SchedulerBox(Box<dyn Scheduler>);
-
-impl std::fmt::Debug for SchedulerBox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Scheduler")
-    }
-}
-
-impl Scheduler for SchedulerBox {
-    fn select(&mut self, pool: &specdec_core::PoolView) -> Vec<specdec_core::SeqId> {
-        self.0.select(pool)
-    }
 }
 
 impl Controller for DraftLength {
@@ -122,7 +116,8 @@ impl GeneratorBuilder {
             drafting: Drafting::ngram(),
             length: DraftLength::Fixed(4),
             acceptance: Arc::new(Coupled),
-            scheduler: SchedulerBox(Box::new(FirstCome::default())),
+            strategy: Strategy::Slots,
+            max_rows: 16,
             prefill_chunk: 256,
             max_sequences: None,
             memory: SlotOptions::default(),
@@ -154,7 +149,13 @@ impl GeneratorBuilder {
 
     /// Most sequences in a pass.
     pub fn max_rows(mut self, rows: usize) -> Self {
-        self.scheduler = SchedulerBox(Box::new(FirstCome { max_rows: rows }));
+        self.max_rows = rows;
+        self
+    }
+
+    /// How a batch shares memory and steps; the output is the same with all of them.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
         self
     }
 
@@ -194,16 +195,18 @@ impl GeneratorBuilder {
                 {
                     return Err(BuildError::Vocabulary(difference.to_string()).into());
                 }
-                let cache = SlotCache::with_options(draft.target().spec(), &self.memory)?;
+                let cache = self.strategy.cache(draft.target().spec(), &self.memory)?;
                 Some(Box::new(ModelDrafter::new(draft.target().clone(), cache)))
             }
         };
-        let cache = SlotCache::with_options(target.spec(), &self.memory)?;
+        let parts = self
+            .strategy
+            .parts(target.spec(), self.max_rows, &self.memory)?;
         let mut builder = Decoder::builder(target)
-            .cache(cache)
+            .cache(parts.cache)
             .drafter_boxed(drafter)
             .controller(self.length)
-            .scheduler(self.scheduler)
+            .scheduler(parts.scheduler)
             .acceptance_shared(self.acceptance)
             .prefill_chunk(self.prefill_chunk)
             .suppress(self.model.tokenizer().ids_without_text());
@@ -217,6 +220,7 @@ impl GeneratorBuilder {
             decoder: builder.build()?,
             model: self.model,
             running: HashMap::new(),
+            meters: parts.meters,
         })
     }
 }

@@ -16,7 +16,7 @@ fn prompt(i: usize) -> Prompt {
 
 fn options(i: usize) -> Options {
     let options = Options::max_new_tokens(30 + 5 * (i % 4)).seed(i as u64);
-    if i % 3 == 0 {
+    if i.is_multiple_of(3) {
         options
     } else {
         options.temperature(0.7)

@@ -4,6 +4,7 @@ mod devices;
 mod engine;
 mod golden;
 mod pairing;
+mod strategies;
 mod streaming;
 mod threads;
 mod tiny_families;
