@@ -44,7 +44,11 @@ pub(super) fn places(
 ) -> BTreeMap<SeqId, Place> {
     let new: BTreeMap<SeqId, usize> = rows.iter().map(|row| (row.seq, row.len)).collect();
     let mut lens: BTreeMap<SeqId, usize> = held
-        .filter(|(seq, len)| new.contains_key(seq) || (alignment == Alignment::All && *len > 0))
+        .filter(|&(seq, len)| {
+            // Rows that are drafted for stay together while some of them go on.
+            let aligned = staged(seq) > 0 || (alignment == Alignment::All && len > 0);
+            aligned || new.contains_key(&seq)
+        })
         .collect();
     for &seq in new.keys() {
         lens.entry(seq).or_default();

@@ -1,6 +1,14 @@
 //! Tests of the ragged caches.
 
+mod aligned;
 mod budget;
 mod conformance;
+mod drafting;
+mod equality;
+mod pitfalls;
+mod pitfalls_batch;
+mod row_lengths;
+mod scheduling;
 mod slots;
 mod state_machine;
+mod world;

@@ -389,12 +389,15 @@ impl<K: Kind> StateMachineTest for Real<K> {
     }
 }
 
+type WholeRectangle = Aligned<true>;
+type RectangleOfThePass = Aligned<false>;
+
 prop_state_machine! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
     #[test]
     fn slots_behave_like_plain_vectors(sequential 1..40 => Real<Slots>);
     #[test]
-    fn a_rectangle_behaves_like_plain_vectors(sequential 1..40 => Real<Aligned<true>>);
+    fn a_rectangle_behaves_like_plain_vectors(sequential 1..40 => Real<WholeRectangle>);
     #[test]
-    fn a_rectangle_per_pass_behaves_like_plain_vectors(sequential 1..40 => Real<Aligned<false>>);
+    fn a_rectangle_per_pass_behaves_like_plain_vectors(sequential 1..40 => Real<RectangleOfThePass>);
 }

@@ -151,7 +151,7 @@ impl Setup {
 pub(crate) struct Watched {
     inner: BatchCache,
     strategy: Strategy,
-    /// Rows and phase of the open pass.
+    /// Rows of the open pass (and of the draft it goes on with) and its phase.
     pass: Option<(Vec<RowSpan>, Phase)>,
 }
 
@@ -182,9 +182,15 @@ impl Watched {
             })
             .collect();
         let ends: Vec<usize> = aligned.iter().map(|(_, end)| *end).collect();
-        assert!(ends.windows(2).all(|w| w[0] == w[1]), "no rectangle: {aligned:?}");
+        assert!(
+            ends.windows(2).all(|w| w[0] == w[1]),
+            "no rectangle: {aligned:?}"
+        );
         let least = aligned.iter().map(|(row, _)| row.padding).min();
-        assert!(least.is_none_or(|pad| pad == 0), "padding piles up: {aligned:?}");
+        assert!(
+            least.is_none_or(|pad| pad == 0),
+            "padding piles up: {aligned:?}"
+        );
     }
 }
 
@@ -195,7 +201,14 @@ impl KvCache for Watched {
 
     fn begin<'a>(&'a mut self, rows: &[RowSpan], phase: Phase) -> Result<Box<dyn Attend + 'a>> {
         let attend = self.inner.begin(rows, phase)?;
-        self.pass = Some((rows.to_vec(), phase));
+        let mut rows = rows.to_vec();
+        if let Some((earlier, _)) = self.pass.take() {
+            // A draft goes on: rows that dropped out keep their places.
+            let dropped = |row: &RowSpan| rows.iter().all(|new| new.seq != row.seq);
+            let dropped: Vec<RowSpan> = earlier.into_iter().filter(dropped).collect();
+            rows.extend(dropped);
+        }
+        self.pass = Some((rows, phase));
         Ok(attend)
     }
 
@@ -249,8 +262,16 @@ pub(crate) fn check_round(decoder: &Decoder, target: &Target) {
         let held = decoder.cache().export(seq, 0..len).expect("committed");
         let fresh = fresh(target, seq, &tokens[..len]);
         for (layer, (got, want)) in held.layers.iter().zip(&fresh.layers).enumerate() {
-            assert_eq!(got.0.to_data(), want.0.to_data(), "keys of {seq}, layer {layer}");
-            assert_eq!(got.1.to_data(), want.1.to_data(), "values of {seq}, layer {layer}");
+            assert_eq!(
+                got.0.to_data(),
+                want.0.to_data(),
+                "keys of {seq}, layer {layer}"
+            );
+            assert_eq!(
+                got.1.to_data(),
+                want.1.to_data(),
+                "values of {seq}, layer {layer}"
+            );
         }
     }
 }
@@ -308,13 +329,17 @@ pub(crate) const VOCAB: usize = 40;
 
 /// The scripted target of these rows (told apart by their first token).
 pub(crate) fn script(rows: &[Row]) -> ScriptedTarget {
-    let scripts = rows.iter().map(|row| (row.prompt.clone(), row.wants.clone()));
+    let scripts = rows
+        .iter()
+        .map(|row| (row.prompt.clone(), row.wants.clone()));
     ScriptedTarget::following(VOCAB, &device(), scripts)
 }
 
 /// A drafter that knows the scripts and errs where the rows say.
 pub(crate) fn script_drafter(rows: &[Row]) -> ScriptedDrafter {
-    let known = rows.iter().map(|row| (row.prompt.clone(), row.wants.clone()));
+    let known = rows
+        .iter()
+        .map(|row| (row.prompt.clone(), row.wants.clone()));
     rows.iter().fold(
         ScriptedDrafter::new(Continuations::new(known), VOCAB, Mistakes::Never),
         |drafter, row| drafter.with_prompt(row.prompt.clone(), row.mistakes.clone()),
