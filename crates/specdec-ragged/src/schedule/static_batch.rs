@@ -1,4 +1,5 @@
 use specdec_core::{PoolView, Scheduler, SeqId};
+use std::collections::HashSet;
 
 /// The batches of EQSPEC: the oldest sequences form a batch, which runs until all of them have
 /// ended; then the next ones do. A row that ends early leaves its place empty.
@@ -31,16 +32,13 @@ impl StaticBatch {
 
 impl Scheduler for StaticBatch {
     fn select(&mut self, pool: &PoolView) -> Vec<SeqId> {
-        let live = |seq: &SeqId| pool.rows.iter().any(|row| row.seq == *seq);
-        self.batch.retain(live);
+        let live: HashSet<SeqId> = pool.rows.iter().map(|row| row.seq).collect();
+        self.batch.retain(|seq| live.contains(seq));
         if self.refill || self.batch.is_empty() {
-            let free = self.rows - self.batch.len();
+            let running: HashSet<SeqId> = self.batch.iter().copied().collect();
             let waiting = pool.rows.iter().map(|row| row.seq);
-            let next: Vec<SeqId> = waiting
-                .filter(|seq| !self.batch.contains(seq))
-                .take(free)
-                .collect();
-            self.batch.extend(next);
+            let waiting = waiting.filter(|seq| !running.contains(seq));
+            self.batch.extend(waiting.take(self.rows - running.len()));
         }
         self.batch.clone()
     }

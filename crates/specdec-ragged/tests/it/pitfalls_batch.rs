@@ -298,6 +298,44 @@ fn f8_sixty_four_rows_of_an_oracle() {
     }
 }
 
+/// E3, E6: many short generations, one after the other and together: memory is flat, all of it is
+/// free at the end, and each equals that of a fresh decoder.
+#[test]
+fn e3_e6_many_generations_on_one_decoder() {
+    let model = hash_lm(20);
+    for setup in setups() {
+        let target: Target = Arc::new(model.clone());
+        let prompts: Vec<_> = [24, 3, 40, 1, 9].map(prompt).into();
+        let drafter = often_right(&prompts, 0.6);
+        let mut decoder = setup.decoder(&target, drafter, FixedLength(3));
+        let mut warm = 0;
+        for generation in 0..60 {
+            for prompt in &prompts[..1 + generation % 5] {
+                let request = Request::new(prompt.clone()).max_new_tokens(8);
+                decoder.submit(request).expect("a good request");
+            }
+            if generation % 7 == 6 {
+                decoder.step().expect("decoding");
+                let live = decoder.live().next().expect("a row");
+                decoder.cancel(live).expect("it is live");
+            }
+            for done in decoder.run().expect("decoding") {
+                let prompt = prompts.iter().find(|p| p.len() == done.prompt_tokens);
+                let want = model.greedy(prompt.expect("one of ours"), 8);
+                assert_eq!(done.tokens, want, "{setup:?}");
+            }
+            let bytes = decoder.cache().memory_bytes();
+            if generation < 20 {
+                warm = warm.max(bytes);
+            }
+            assert!(
+                bytes <= warm,
+                "{setup:?}: {warm} bytes when warm, then {bytes}"
+            );
+        }
+    }
+}
+
 /// I6: one row of four is cancelled; one is dropped by its reader.
 #[test]
 fn i6_a_row_is_cancelled() {
