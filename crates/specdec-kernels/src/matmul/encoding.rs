@@ -5,15 +5,10 @@ use half::{bf16, f16};
 use super::strip::{STRIP, Sink};
 use crate::vector::{Line, Vector, each};
 
-/// Thirty-two values of one input (or of eight, as nibbles), on cache lines of their own.
+/// Thirty-two values of one input (or the quants of several, packed in words), on cache lines of their own.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Pair<T>(pub(super) [[T; 16]; 2]);
-
-/// Two inputs' bytes share a cache line.
-#[derive(Debug, Clone, Copy)]
-#[repr(C, align(32))]
-pub(super) struct Bytes(pub(super) [[i8; 16]; 2]);
 
 /// A scale or minimum as stored.
 pub(super) trait Stored: Copy + Default + Send + Sync + 'static {
@@ -50,16 +45,22 @@ impl Stored for u16 {
     }
 }
 
-/// Small integers with a scale for each `group` inputs, and a minimum too where P is 2.
+/// Small integers of BITS bits with a scale for each `group` inputs, and a minimum too where P is 2.
 #[derive(Debug)]
-pub(super) struct Scaled<Q, S, const P: usize> {
-    pub(super) quants: Vec<Q>,
+pub(super) struct Scaled<S, const P: usize, const BITS: usize> {
+    /// The quants of some inputs (8 of 4 bits, 4 of 8 bits) for each output, the first lowest.
+    pub(super) quants: Vec<Pair<u32>>,
     /// Scale, then minimum, of each group.
     pub(super) scales: Vec<[Pair<S>; P]>,
     pub(super) group: usize,
-    /// What is subtracted from a nibble; 0 for bytes.
-    pub(super) offset: i8,
+    /// What was added to the quants so that none is negative.
+    pub(super) offset: i32,
 }
+
+/// Quants of 4 bits, eight inputs to a word.
+pub(super) type Nibbles<S, const P: usize> = Scaled<S, P, 4>;
+/// Quants of 8 bits, four inputs to a word.
+pub(super) type Bytes<S, const P: usize> = Scaled<S, P, 8>;
 
 /// All the ways a weight is held.
 #[derive(Debug)]
@@ -67,18 +68,18 @@ pub(super) enum Encoding {
     F32(Vec<[Line; 2]>),
     F16(Vec<Pair<u16>>),
     BF16(Vec<Pair<u16>>),
-    /// Eight inputs of one output in a u32, the first lowest.
-    NibblesHalf(Scaled<Pair<u32>, u16, 1>),
-    NibblesHalfMin(Scaled<Pair<u32>, u16, 2>),
-    NibblesFull(Scaled<Pair<u32>, f32, 1>),
-    NibblesFullMin(Scaled<Pair<u32>, f32, 2>),
-    BytesHalf(Scaled<Bytes, u16, 1>),
-    BytesHalfMin(Scaled<Bytes, u16, 2>),
-    BytesFull(Scaled<Bytes, f32, 1>),
-    BytesFullMin(Scaled<Bytes, f32, 2>),
+    NibblesHalf(Nibbles<u16, 1>),
+    NibblesHalfMin(Nibbles<u16, 2>),
+    NibblesFull(Nibbles<f32, 1>),
+    NibblesFullMin(Nibbles<f32, 2>),
+    BytesHalf(Bytes<u16, 1>),
+    BytesHalfMin(Bytes<u16, 2>),
+    BytesFull(Bytes<f32, 1>),
+    BytesFullMin(Bytes<f32, 2>),
 }
 
-/// Which weights a sink wants: the strip, and in it the vectors from `half` on.
+/// Which weights a sink wants: one vector of a strip from `half` on, both, or those of two strips that follow each
+/// other, as it takes one vector, two or four.
 #[derive(Clone, Copy)]
 pub(super) struct Visit<V> {
     pub(super) v: V,
@@ -88,14 +89,53 @@ pub(super) struct Visit<V> {
     pub(super) inputs: usize,
 }
 
-impl<V> Visit<V> {
-    /// The strip's part of data that holds one item for every `per` inputs.
+impl<V: Vector> Visit<V> {
+    /// For each vector its strip's part of data that holds one item for every `per` inputs.
     #[inline(always)]
-    fn part<'a, T>(&self, data: &'a [T], per: usize) -> &'a [T] {
+    pub(super) fn parts<'a, T, const W: usize>(&self, data: &'a [T], per: usize) -> [&'a [T]; W] {
         let len = self.inputs / per;
-        &data[self.strip * len..][..len]
+        each!(&data[..0]; W, |i| &data[(self.strip + i / 2) * len..][..len])
+    }
+
+    /// Hands weights that need no scale to `sink`, loaded from the item of each input.
+    #[inline(always)]
+    fn each_input<T, const W: usize>(
+        &self,
+        data: &[T],
+        sink: &mut impl Sink<V, W>,
+        load: impl Fn(&T, usize) -> V::F,
+    ) {
+        let parts = self.parts::<_, W>(data, 1);
+        for (at, first) in parts[0].iter().enumerate() {
+            let item = |i: usize| if i == 0 { first } else { &parts[i][at] };
+            let weights = each!(self.v.splat(0.0); W, |i| load(item(i), self.half(i)));
+            sink.take(self.v, weights);
+        }
+    }
+
+    /// The half of the strip that vector `i` is.
+    #[inline(always)]
+    pub(super) fn half(&self, i: usize) -> usize {
+        self.half + i % 2
+    }
+
+    /// Asks for what is read some hundred bytes later.
+    #[inline(always)]
+    pub(super) fn ahead<T, const W: usize>(&self, data: &[Pair<T>], per: usize, at: usize) {
+        let far = AHEAD / size_of::<Pair<T>>();
+        let len = self.inputs / per;
+        for strip in self.strip..self.strip + W.div_ceil(2) {
+            if let Some(item) = data.get(strip * len + at + far) {
+                for half in &item.0 {
+                    self.v.prefetch(half);
+                }
+            }
+        }
     }
 }
+
+/// Bytes between what is read and what is asked for.
+const AHEAD: usize = 1024;
 
 impl Encoding {
     /// Hands the weights of a strip to `sink`, input by input.
@@ -105,34 +145,21 @@ impl Encoding {
         visit: Visit<V>,
         sink: &mut impl Sink<V, W>,
     ) {
-        let Visit { v, half, .. } = visit;
+        let v = visit.v;
         match self {
-            Self::F32(data) => {
-                for lines in visit.part(data, 1) {
-                    sink.take(v, each!(v.splat(0.0); W, |i| v.load(&lines[half + i].0)));
-                }
-            }
-            Self::F16(data) => {
-                for pair in visit.part(data, 1) {
-                    sink.take(v, each!(v.splat(0.0); W, |i| v.load_f16(&pair.0[half + i])));
-                }
-            }
+            Self::F32(data) => visit.each_input(data, sink, |lines, half| v.load(&lines[half].0)),
+            Self::F16(data) => visit.each_input(data, sink, |pair, half| v.load_f16(&pair.0[half])),
             Self::BF16(data) => {
-                for pair in visit.part(data, 1) {
-                    sink.take(
-                        v,
-                        each!(v.splat(0.0); W, |i| v.load_bf16(&pair.0[half + i])),
-                    );
-                }
+                visit.each_input(data, sink, |pair, half| v.load_bf16(&pair.0[half]));
             }
-            Self::NibblesHalf(scaled) => scaled.nibbles(visit, sink),
-            Self::NibblesHalfMin(scaled) => scaled.nibbles(visit, sink),
-            Self::NibblesFull(scaled) => scaled.nibbles(visit, sink),
-            Self::NibblesFullMin(scaled) => scaled.nibbles(visit, sink),
-            Self::BytesHalf(scaled) => scaled.bytes(visit, sink),
-            Self::BytesHalfMin(scaled) => scaled.bytes(visit, sink),
-            Self::BytesFull(scaled) => scaled.bytes(visit, sink),
-            Self::BytesFullMin(scaled) => scaled.bytes(visit, sink),
+            Self::NibblesHalf(scaled) => scaled.visit(visit, sink),
+            Self::NibblesHalfMin(scaled) => scaled.visit(visit, sink),
+            Self::NibblesFull(scaled) => scaled.visit(visit, sink),
+            Self::NibblesFullMin(scaled) => scaled.visit(visit, sink),
+            Self::BytesHalf(scaled) => scaled.visit(visit, sink),
+            Self::BytesHalfMin(scaled) => scaled.visit(visit, sink),
+            Self::BytesFull(scaled) => scaled.visit(visit, sink),
+            Self::BytesFullMin(scaled) => scaled.visit(visit, sink),
         }
     }
 
@@ -144,14 +171,14 @@ impl Encoding {
             Self::F32(data) => data[at][half].0[lane],
             Self::F16(data) => f16::from_bits(data[at].0[half][lane]).to_f32(),
             Self::BF16(data) => bf16::from_bits(data[at].0[half][lane]).to_f32(),
-            Self::NibblesHalf(s) => s.value(s.nibble(at, half, lane), (at, half, lane)),
-            Self::NibblesHalfMin(s) => s.value(s.nibble(at, half, lane), (at, half, lane)),
-            Self::NibblesFull(s) => s.value(s.nibble(at, half, lane), (at, half, lane)),
-            Self::NibblesFullMin(s) => s.value(s.nibble(at, half, lane), (at, half, lane)),
-            Self::BytesHalf(s) => s.value(s.quants[at].0[half][lane], (at, half, lane)),
-            Self::BytesHalfMin(s) => s.value(s.quants[at].0[half][lane], (at, half, lane)),
-            Self::BytesFull(s) => s.value(s.quants[at].0[half][lane], (at, half, lane)),
-            Self::BytesFullMin(s) => s.value(s.quants[at].0[half][lane], (at, half, lane)),
+            Self::NibblesHalf(s) => s.value(at, half, lane),
+            Self::NibblesHalfMin(s) => s.value(at, half, lane),
+            Self::NibblesFull(s) => s.value(at, half, lane),
+            Self::NibblesFullMin(s) => s.value(at, half, lane),
+            Self::BytesHalf(s) => s.value(at, half, lane),
+            Self::BytesHalfMin(s) => s.value(at, half, lane),
+            Self::BytesFull(s) => s.value(at, half, lane),
+            Self::BytesFullMin(s) => s.value(at, half, lane),
         }
     }
 
@@ -171,7 +198,10 @@ impl Encoding {
     }
 }
 
-impl<Q, S: Stored, const P: usize> Scaled<Q, S, P> {
+impl<S: Stored, const P: usize, const BITS: usize> Scaled<S, P, BITS> {
+    /// Inputs to a word.
+    pub(super) const PER: usize = 32 / BITS;
+
     /// `scale * quant + minimum`, as [`crate::dequantize`] computes it. Where there is a minimum the product is exact,
     /// so that a fused multiply-add gives the same bits.
     #[inline(always)]
@@ -187,19 +217,62 @@ impl<Q, S: Stored, const P: usize> Scaled<Q, S, P> {
     }
 
     #[inline(always)]
-    fn load_scales<V: Vector, const W: usize>(
-        v: V,
-        half: usize,
-        scales: &[Pair<S>; P],
+    pub(super) fn load_scales<V: Vector, const W: usize>(
+        visit: &Visit<V>,
+        scales: &[&[[Pair<S>; P]]; W],
+        group: usize,
     ) -> [[V::F; W]; P] {
+        let v = visit.v;
         each!([v.splat(0.0); W]; P, |p| {
-            each!(v.splat(0.0); W, |i| S::load(v, &scales[p].0[half + i]))
+            each!(v.splat(0.0); W, |i| S::load(v, &scales[i][group][p].0[visit.half(i)]))
         })
     }
 
-    fn value(&self, quant: i8, (at, half, lane): (usize, usize, usize)) -> f32 {
+    /// Quants become floats without a conversion: as the lowest bits of a mantissa whose exponent makes them count one
+    /// each, less what the exponent stands for.
+    #[inline(always)]
+    fn visit<V: Vector, const W: usize>(&self, visit: Visit<V>, sink: &mut impl Sink<V, W>) {
+        let v = visit.v;
+        let quants = visit.parts::<_, W>(&self.quants, Self::PER);
+        let scales = visit.parts::<_, W>(&self.scales, self.group);
+        let per = self.group / Self::PER;
+        // Quants read before the word is shifted.
+        let reach = if BITS == 4 { 3 } else { 2 };
+        let exponent = |low: usize| (127 + 23 - low as u32) << 23;
+        let less = each!(v.splat(0.0); 3, |i| {
+            v.splat(f32::from_bits(exponent(i * BITS)) + self.offset as f32)
+        });
+        for group in 0..visit.inputs / self.group {
+            let scales = Self::load_scales::<V, W>(&visit, &scales, group);
+            for at in group * per..(group + 1) * per {
+                visit.ahead::<_, W>(&self.quants, Self::PER, at);
+                let mut words =
+                    each!(v.load_u32(&[0; 16]); W, |i| v.load_u32(&quants[i][at].0[visit.half(i)]));
+                for index in 0..Self::PER {
+                    if index > 0 && index % reach == 0 {
+                        words = each!(words[0]; W, |i| match BITS {
+                            4 => v.shift_right::<12>(words[i]),
+                            _ => v.shift_right::<16>(words[i]),
+                        });
+                    }
+                    let low = index % reach * BITS;
+                    let mask = ((1 << BITS) - 1) << low;
+                    let quants = each!(v.splat(0.0); W, |i| {
+                        v.sub(v.bits(words[i], mask, exponent(low)), less[index % reach])
+                    });
+                    sink.take(v, Self::scale(v, &scales, quants));
+                }
+            }
+        }
+    }
+
+    /// The weight of one output; `at` counts inputs from the start of the strips.
+    fn value(&self, at: usize, half: usize, lane: usize) -> f32 {
+        let word = self.quants[at / Self::PER].0[half][lane];
+        let quant = (word >> (at % Self::PER * BITS)) & ((1 << BITS) - 1);
+        let quant = (quant as i32 - self.offset) as f32;
         let scales = &self.scales[at / self.group];
-        let product = scales[0].0[half][lane].value() * f32::from(quant);
+        let product = scales[0].0[half][lane].value() * quant;
         match scales.get(1) {
             Some(minimum) => product + minimum.0[half][lane].value(),
             None => product,
@@ -208,47 +281,5 @@ impl<Q, S: Stored, const P: usize> Scaled<Q, S, P> {
 
     fn memory_bytes(&self) -> usize {
         size_of_val(&self.quants[..]) + size_of_val(&self.scales[..])
-    }
-}
-
-impl<S: Stored, const P: usize> Scaled<Pair<u32>, S, P> {
-    #[inline(always)]
-    fn nibbles<V: Vector, const W: usize>(&self, visit: Visit<V>, sink: &mut impl Sink<V, W>) {
-        let Visit { v, half, .. } = visit;
-        let table = v.table(f32::from(self.offset));
-        let quants = visit.part(&self.quants, 8).chunks_exact(self.group / 8);
-        for (scales, quants) in visit.part(&self.scales, self.group).iter().zip(quants) {
-            let scales = Self::load_scales::<V, W>(v, half, scales);
-            for eight in quants {
-                let mut bits: [V::U; W] =
-                    each!(v.load_u32(&eight.0[half]); W, |i| v.load_u32(&eight.0[half + i]));
-                for _ in 0..8 {
-                    let quants = each!(v.splat(0.0); W, |i| v.nibble(bits[i], table));
-                    sink.take(v, Self::scale(v, &scales, quants));
-                    bits = each!(bits[0]; W, |i| v.shift_right_4(bits[i]));
-                }
-            }
-        }
-    }
-
-    /// The quant of one output and input; `at` counts inputs from the start of the weight.
-    fn nibble(&self, at: usize, half: usize, lane: usize) -> i8 {
-        let bits = self.quants[at / 8].0[half][lane] >> (at % 8 * 4);
-        (bits & 15) as i8 - self.offset
-    }
-}
-
-impl<S: Stored, const P: usize> Scaled<Bytes, S, P> {
-    #[inline(always)]
-    fn bytes<V: Vector, const W: usize>(&self, visit: Visit<V>, sink: &mut impl Sink<V, W>) {
-        let Visit { v, half, .. } = visit;
-        let quants = visit.part(&self.quants, 1).chunks_exact(self.group);
-        for (scales, quants) in visit.part(&self.scales, self.group).iter().zip(quants) {
-            let scales = Self::load_scales::<V, W>(v, half, scales);
-            for bytes in quants {
-                let quants = each!(v.splat(0.0); W, |i| v.load_i8(&bytes.0[half + i]));
-                sink.take(v, Self::scale(v, &scales, quants));
-            }
-        }
     }
 }

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::{
-    encoding::{Bytes, Encoding, Pair, Scaled, Stored},
+    encoding::{Encoding, Pair, Scaled, Stored},
     strip::STRIP,
 };
 use crate::{BlockFormat, dequantize, quant::Unpacked, vector::Line};
@@ -46,14 +46,14 @@ pub(super) fn pack_blocks(format: BlockFormat, bytes: &[u8], inputs: usize) -> E
         }
         BlockFormat::F16 => Encoding::F16(halves()),
         BlockFormat::BF16 => Encoding::BF16(halves()),
-        BlockFormat::Q4_0 => Encoding::NibblesHalf(rows.nibbles(8)),
-        BlockFormat::Q4_1 => Encoding::NibblesHalfMin(rows.nibbles(0)),
-        BlockFormat::Q3K => Encoding::NibblesFull(rows.nibbles(8)),
-        BlockFormat::Q2K | BlockFormat::Q4K => Encoding::NibblesFullMin(rows.nibbles(0)),
-        BlockFormat::Q8_0 | BlockFormat::Q5_0 => Encoding::BytesHalf(rows.bytes()),
-        BlockFormat::Q5_1 => Encoding::BytesHalfMin(rows.bytes()),
-        BlockFormat::Q6K => Encoding::BytesFull(rows.bytes()),
-        BlockFormat::Q5K => Encoding::BytesFullMin(rows.bytes()),
+        BlockFormat::Q4_0 => Encoding::NibblesHalf(rows.scaled(8)),
+        BlockFormat::Q4_1 => Encoding::NibblesHalfMin(rows.scaled(0)),
+        BlockFormat::Q3K => Encoding::NibblesFull(rows.scaled(8)),
+        BlockFormat::Q2K | BlockFormat::Q4K => Encoding::NibblesFullMin(rows.scaled(0)),
+        BlockFormat::Q8_0 | BlockFormat::Q5_0 => Encoding::BytesHalf(rows.scaled(128)),
+        BlockFormat::Q5_1 => Encoding::BytesHalfMin(rows.scaled(128)),
+        BlockFormat::Q6K => Encoding::BytesFull(rows.scaled(128)),
+        BlockFormat::Q5K => Encoding::BytesFullMin(rows.scaled(128)),
     }
 }
 
@@ -88,32 +88,12 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    fn nibbles<S: Stored, const P: usize>(self, offset: i8) -> Scaled<Pair<u32>, S, P> {
-        self.scaled(8, Pair([[0; 16]; 2]), offset, |items, lane, quants| {
-            for (item, eight) in items.iter_mut().zip(quants.as_chunks::<8>().0) {
-                let nibbles = eight.iter().rev();
-                let bits = nibbles.fold(0, |bits, &quant| (bits << 4) | (quant + offset) as u32);
-                item.0[lane / 16][lane % 16] = bits;
-            }
-        })
-    }
-
-    fn bytes<S: Stored, const P: usize>(self) -> Scaled<Bytes, S, P> {
-        self.scaled(1, Bytes([[0; 16]; 2]), 0, |items, lane, quants| {
-            for (item, &quant) in items.iter_mut().zip(quants) {
-                item.0[lane / 16][lane % 16] = quant;
-            }
-        })
-    }
-
-    /// Unpacks every block and lets `set` place its quants, `per` inputs to an item.
-    fn scaled<Q: Copy + Send + Sync, S: Stored, const P: usize>(
+    /// Unpacks every block and packs its quants, `offset` added, into words.
+    fn scaled<S: Stored, const P: usize, const BITS: usize>(
         self,
-        per: usize,
-        zero: Q,
-        offset: i8,
-        set: impl Fn(&mut [Q], usize, &[i8]) + Sync,
-    ) -> Scaled<Q, S, P> {
+        offset: i32,
+    ) -> Scaled<S, P, BITS> {
+        let per = Scaled::<S, P, BITS>::PER;
         let Self {
             format,
             bytes,
@@ -123,7 +103,7 @@ impl Rows<'_> {
         let group = Unpacked::group_len(format);
         let row_bytes = inputs / block_len * block_bytes;
         let strips = (bytes.len() / row_bytes).div_ceil(STRIP);
-        let mut quants = vec![zero; strips * inputs / per];
+        let mut quants = vec![Pair([[0; 16]; 2]); strips * inputs / per];
         let mut scales = vec![[Pair([[S::default(); 16]; 2]); P]; strips * inputs / group];
         quants
             .par_chunks_mut(inputs / per)
@@ -137,7 +117,13 @@ impl Rows<'_> {
                     let scales = scales.chunks_exact_mut(block_len / group);
                     for ((raw, quants), scales) in blocks.zip(quants).zip(scales) {
                         block.read(format, raw);
-                        set(quants, lane, &block.quants[..block_len]);
+                        let values = block.quants[..block_len].chunks_exact(per);
+                        for (item, values) in quants.iter_mut().zip(values) {
+                            item.0[lane / 16][lane % 16] =
+                                values.iter().rev().fold(0, |word, &quant| {
+                                    (word << BITS) | (i32::from(quant) + offset) as u32
+                                });
+                        }
                         for (index, pairs) in scales.iter_mut().enumerate() {
                             let values = [block.scales[index], block.minima[index]];
                             for (pair, value) in pairs.iter_mut().zip(values) {

@@ -65,6 +65,8 @@ impl PackedMatrix {
         let strip_bytes = (self.memory_bytes() / strips).max(1);
         let even = strips.div_ceil(4 * threads());
         let take = (65536 / strip_bytes).clamp(1, even.max(1));
+        // Pairs of strips, where one row is multiplied with two at a time.
+        let take = take.next_multiple_of(2);
         let expand = x.groups() > 1 && !matches!(self.encoding, Encoding::F32(_));
         for_each_cell(
             &mut out,

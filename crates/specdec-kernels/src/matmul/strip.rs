@@ -134,7 +134,17 @@ impl Kernel for MultiplyStrips<'_> {
     #[inline(always)]
     fn run<V: Vector>(mut self, v: V) {
         let inputs = self.x.inputs;
-        for at in (0..self.cell.width()).step_by(STRIP) {
+        let mut at = 0;
+        // One row has too few sums for the units to work on while one waits: then two strips at a time.
+        if self.x.groups == [1] && V::STRIPS == 2 && self.scratch.is_empty() {
+            while at + 2 * STRIP <= self.cell.width() {
+                let x = self.x.values.as_chunks::<1>().0;
+                let sums = self.sums::<V, 1, 4>(v, (self.strip + at / STRIP, 0), x);
+                self.write(v, &sums, (0, at));
+                at += 2 * STRIP;
+            }
+        }
+        for at in (at..self.cell.width()).step_by(STRIP) {
             let strip = self.strip + at / STRIP;
             if !self.scratch.is_empty() {
                 let mut sink = Expand(self.scratch.iter_mut());
@@ -217,7 +227,7 @@ impl MultiplyStrips<'_> {
             self.encoding.visit(visit, &mut sink);
         } else {
             for lines in &*self.scratch {
-                let weights = each!(v.splat(0.0); W, |i| v.load(&lines[half + i].0));
+                let weights = each!(v.splat(0.0); W, |i| v.load(&lines[half + i % 2].0));
                 sink.take(v, weights);
             }
         }

@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Line, Vector};
+use super::{Kernel, Vector};
 
 /// The proof that the machine has AVX2, FMA and F16C.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +50,6 @@ macro_rules! both {
 impl Vector for Avx2 {
     type F = [__m256; 2];
     type U = [__m256i; 2];
-    type Table = __m256;
     const ROWS: usize = 6;
     const STRIPS: usize = 1;
 
@@ -69,7 +68,7 @@ impl Vector for Avx2 {
         });
     }
     #[inline(always)]
-    fn prefetch(self, line: &Line) {
+    fn prefetch<T>(self, line: &T) {
         avx2!(_mm_prefetch::<_MM_HINT_T0>(
             core::ptr::from_ref(line).cast()
         ));
@@ -123,16 +122,6 @@ impl Vector for Avx2 {
         })
     }
     #[inline(always)]
-    fn load_i8(self, from: &[i8; 16]) -> Self::F {
-        avx2!({
-            let bytes = _mm_loadu_si128(from.as_ptr().cast());
-            [
-                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
-                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes))),
-            ]
-        })
-    }
-    #[inline(always)]
     fn load_f16(self, from: &[u16; 16]) -> Self::F {
         avx2!([
             _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast())),
@@ -160,23 +149,25 @@ impl Vector for Avx2 {
         ])
     }
     #[inline(always)]
-    fn table(self, offset: f32) -> __m256 {
-        avx2!(_mm256_set1_ps(offset))
-    }
-    #[inline(always)]
-    fn nibble(self, value: Self::U, table: __m256) -> Self::F {
+    fn bits(self, value: Self::U, mask: u32, set: u32) -> Self::F {
         avx2!({
-            let mask = _mm256_set1_epi32(15);
-            let low = _mm256_cvtepi32_ps(_mm256_and_si256(value[0], mask));
-            let high = _mm256_cvtepi32_ps(_mm256_and_si256(value[1], mask));
-            [_mm256_sub_ps(low, table), _mm256_sub_ps(high, table)]
+            let (mask, set) = (
+                _mm256_set1_epi32(mask as i32),
+                _mm256_set1_epi32(set as i32),
+            );
+            let low = _mm256_or_si256(_mm256_and_si256(value[0], mask), set);
+            let high = _mm256_or_si256(_mm256_and_si256(value[1], mask), set);
+            [_mm256_castsi256_ps(low), _mm256_castsi256_ps(high)]
         })
     }
     #[inline(always)]
-    fn shift_right_4(self, value: Self::U) -> Self::U {
-        avx2!([
-            _mm256_srli_epi32::<4>(value[0]),
-            _mm256_srli_epi32::<4>(value[1])
-        ])
+    fn shift_right<const N: u32>(self, value: Self::U) -> Self::U {
+        avx2!({
+            let count = _mm_cvtsi32_si128(N as i32);
+            [
+                _mm256_srl_epi32(value[0], count),
+                _mm256_srl_epi32(value[1], count),
+            ]
+        })
     }
 }

@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Line, Vector, each};
+use super::{Kernel, Vector};
 
 /// The proof that the machine has AVX-512F.
 #[derive(Debug, Clone, Copy)]
@@ -39,8 +39,6 @@ macro_rules! avx512 {
 impl Vector for Avx512 {
     type F = __m512;
     type U = __m512i;
-    /// The floats of 0..16 less the offset: a permutation looks them up by the low four bits of each lane.
-    type Table = __m512;
     const ROWS: usize = 8;
     const STRIPS: usize = 2;
 
@@ -53,7 +51,7 @@ impl Vector for Avx512 {
         avx512!(_mm512_storeu_ps(to.as_mut_ptr(), value));
     }
     #[inline(always)]
-    fn prefetch(self, line: &Line) {
+    fn prefetch<T>(self, line: &T) {
         avx512!(_mm_prefetch::<_MM_HINT_T0>(
             core::ptr::from_ref(line).cast()
         ));
@@ -101,13 +99,6 @@ impl Vector for Avx512 {
         })
     }
     #[inline(always)]
-    fn load_i8(self, from: &[i8; 16]) -> __m512 {
-        avx512!({
-            let bytes = _mm_loadu_si128(from.as_ptr().cast());
-            _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))
-        })
-    }
-    #[inline(always)]
     fn load_f16(self, from: &[u16; 16]) -> __m512 {
         avx512!(_mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())))
     }
@@ -123,16 +114,19 @@ impl Vector for Avx512 {
         avx512!(_mm512_loadu_si512(from.as_ptr().cast()))
     }
     #[inline(always)]
-    fn table(self, offset: f32) -> __m512 {
-        let values = each!(0.0; 16, |i| i as f32 - offset);
-        self.load(&values)
+    fn bits(self, value: __m512i, mask: u32, set: u32) -> __m512 {
+        /// `(a & b) | c`.
+        const AND_OR: i32 = 0b1110_1010;
+        avx512!({
+            let (mask, set) = (
+                _mm512_set1_epi32(mask as i32),
+                _mm512_set1_epi32(set as i32),
+            );
+            _mm512_castsi512_ps(_mm512_ternarylogic_epi32::<AND_OR>(value, mask, set))
+        })
     }
     #[inline(always)]
-    fn nibble(self, value: __m512i, table: __m512) -> __m512 {
-        avx512!(_mm512_permutexvar_ps(value, table))
-    }
-    #[inline(always)]
-    fn shift_right_4(self, value: __m512i) -> __m512i {
-        avx512!(_mm512_srli_epi32::<4>(value))
+    fn shift_right<const N: u32>(self, value: __m512i) -> __m512i {
+        avx512!(_mm512_srli_epi32::<N>(value))
     }
 }

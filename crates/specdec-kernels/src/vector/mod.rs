@@ -50,8 +50,6 @@ pub(crate) trait Vector: Copy + Send + Sync {
     type F: Copy;
     /// Sixteen u32.
     type U: Copy;
-    /// What [`nibble`](Self::nibble) needs to know of an offset.
-    type Table: Copy;
     /// Rows whose accumulators (times [`STRIPS`](Self::STRIPS)) fit the registers.
     const ROWS: usize;
     /// Vectors of one strip of weights that are multiplied at a time: 1 or 2.
@@ -59,8 +57,8 @@ pub(crate) trait Vector: Copy + Send + Sync {
 
     fn load(self, from: &[f32; 16]) -> Self::F;
     fn store(self, value: Self::F, to: &mut [f32; 16]);
-    /// Asks for a line that is read soon.
-    fn prefetch(self, line: &Line);
+    /// Asks for the cache line that holds the start of something that is read soon.
+    fn prefetch<T>(self, line: &T);
     fn splat(self, value: f32) -> Self::F;
     /// `a * b + c`, rounded once.
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
@@ -75,14 +73,12 @@ pub(crate) trait Vector: Copy + Send + Sync {
     /// `2^n` where `shifted` is the f32 `1.5 * 2^23 + n` and n lies in -126..=127.
     fn power_of_two(self, shifted: Self::F) -> Self::F;
 
-    fn load_i8(self, from: &[i8; 16]) -> Self::F;
     fn load_f16(self, from: &[u16; 16]) -> Self::F;
     fn load_bf16(self, from: &[u16; 16]) -> Self::F;
     fn load_u32(self, from: &[u32; 16]) -> Self::U;
-    fn table(self, offset: f32) -> Self::Table;
-    /// The low four bits less the table's offset.
-    fn nibble(self, value: Self::U, table: Self::Table) -> Self::F;
-    fn shift_right_4(self, value: Self::U) -> Self::U;
+    /// The floats whose bits are those of `value` that `mask` keeps, and `set`.
+    fn bits(self, value: Self::U, mask: u32, set: u32) -> Self::F;
+    fn shift_right<const N: u32>(self, value: Self::U) -> Self::U;
 }
 
 /// Code over vectors that [`run`] compiles for each instruction set.

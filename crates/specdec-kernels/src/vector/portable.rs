@@ -1,6 +1,6 @@
 use half::{bf16, f16};
 
-use super::{Line, Vector, each};
+use super::{Vector, each};
 
 /// Plain arrays, for machines without vector code of their own. The compiler turns most of it into the vectors of the
 /// target's baseline.
@@ -16,7 +16,6 @@ const FUSED: bool = cfg!(any(
 impl Vector for Portable {
     type F = [f32; 16];
     type U = [u32; 16];
-    type Table = f32;
     const ROWS: usize = 4;
     const STRIPS: usize = 1;
 
@@ -29,7 +28,7 @@ impl Vector for Portable {
         *to = value;
     }
     #[inline(always)]
-    fn prefetch(self, _: &Line) {}
+    fn prefetch<T>(self, _: &T) {}
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F {
         [value; 16]
@@ -75,10 +74,6 @@ impl Vector for Portable {
         ))
     }
     #[inline(always)]
-    fn load_i8(self, from: &[i8; 16]) -> Self::F {
-        each!(0.0; 16, |i| f32::from(from[i]))
-    }
-    #[inline(always)]
     fn load_f16(self, from: &[u16; 16]) -> Self::F {
         each!(0.0; 16, |i| f16::from_bits(from[i]).to_f32())
     }
@@ -91,15 +86,11 @@ impl Vector for Portable {
         *from
     }
     #[inline(always)]
-    fn table(self, offset: f32) -> Self::Table {
-        offset
+    fn bits(self, value: Self::U, mask: u32, set: u32) -> Self::F {
+        each!(0.0; 16, |i| f32::from_bits((value[i] & mask) | set))
     }
     #[inline(always)]
-    fn nibble(self, value: Self::U, table: Self::Table) -> Self::F {
-        each!(0.0; 16, |i| (value[i] & 15) as f32 - table)
-    }
-    #[inline(always)]
-    fn shift_right_4(self, value: Self::U) -> Self::U {
-        each!(0; 16, |i| value[i] >> 4)
+    fn shift_right<const N: u32>(self, value: Self::U) -> Self::U {
+        each!(0; 16, |i| value[i] >> N)
     }
 }

@@ -236,7 +236,7 @@ fn bits_are_those_of_the_slot_cache() {
                 }
             }
             // Not every row runs; the sixth joins late.
-            let runs = |i: &u64| (i + round) % 3 != 0 && (*i != 5 || round > 5);
+            let runs = |i: &u64| !(i + round).is_multiple_of(3) && (*i != 5 || round > 5);
             let rows: Vec<RowSpan> = (0..6)
                 .filter(runs)
                 .map(|i| span(i, lens[i as usize], 1 + ((i * 5 + round * 3) % 7) as usize))
