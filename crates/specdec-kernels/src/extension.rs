@@ -12,13 +12,17 @@ use burn::{
     tensor::{DType, Int, Tensor},
 };
 
-use crate::{matmul::PackedMatrix, small::RotaryPairing};
+use crate::{Activations, matmul::PackedMatrix, small::RotaryPairing};
 
 /// The small operations of a decoder, on a backend's own tensors. Arguments are already checked.
 #[backend_extension(Flex: cfg(feature = "flex"))]
 pub(crate) trait DecodeOps: Backend {
     /// `x [T, K]` times a transposed packed weight: `[T, N]`.
-    fn packed_matmul(x: FloatTensor<Self>, weight: &PackedMatrix) -> FloatTensor<Self>;
+    fn packed_matmul(
+        x: FloatTensor<Self>,
+        weight: &PackedMatrix,
+        activations: Activations,
+    ) -> FloatTensor<Self>;
     /// See [`crate::rms_norm`].
     fn rms_norm_rows(
         x: FloatTensor<Self>,
@@ -43,8 +47,13 @@ pub(crate) fn on_flex<const D: usize>(x: &Tensor<D>) -> bool {
     x.dtype() == DType::F32 && matches!(x.device().as_dispatch(), DispatchDevice::Flex(_))
 }
 
-pub(crate) fn packed_matmul(x: Tensor<2>, weight: &PackedMatrix) -> Tensor<2> {
-    Tensor::from_dispatch(Dispatch::packed_matmul(x.into_dispatch(), weight))
+pub(crate) fn packed_matmul(
+    x: Tensor<2>,
+    weight: &PackedMatrix,
+    activations: Activations,
+) -> Tensor<2> {
+    let x = x.into_dispatch();
+    Tensor::from_dispatch(Dispatch::packed_matmul(x, weight, activations))
 }
 
 pub(crate) fn rms_norm(x: Tensor<2>, weight: Tensor<1>, eps: f64) -> Tensor<2> {

@@ -12,15 +12,20 @@ use burn::{
 use burn_flex::FlexTensor;
 
 use crate::{
+    Activations,
     extension::DecodeOps,
     matmul::PackedMatrix,
     small::{RotaryPairing, host},
 };
 
 impl DecodeOps for Flex {
-    fn packed_matmul(x: FloatTensor<Self>, weight: &PackedMatrix) -> FloatTensor<Self> {
+    fn packed_matmul(
+        x: FloatTensor<Self>,
+        weight: &PackedMatrix,
+        activations: Activations,
+    ) -> FloatTensor<Self> {
         let rows = x.shape()[0];
-        let out = weight.multiply(&values(&x));
+        let out = weight.multiply(&values(&x), activations);
         let outputs = out.len() / rows.max(1);
         wrap(out, [rows, outputs])
     }

@@ -15,7 +15,7 @@ mod vector;
 
 pub use attention::{Attended, AttentionPass, AttentionRow, Shift, SlotStore};
 pub use error::KernelError;
-pub use matmul::WeightMatrix;
+pub use matmul::{Activations, WeightMatrix};
 pub use quant::{BlockFormat, dequantize};
 pub use small::{RotaryPairing, argmax_rows, rms_norm, rotary, swiglu};
 pub use threads::{set_threads, threads};

@@ -2,8 +2,11 @@
 
 use half::{bf16, f16};
 
-use super::strip::{STRIP, Sink};
-use crate::vector::{Line, Vector, each};
+use super::{
+    int8::{IntGroup, IntLayout},
+    strip::{STRIP, Sink},
+};
+use crate::vector::{Dot, Line, Vector, each};
 
 /// Thirty-two values of one input (or the quants of several, packed in words), on cache lines of their own.
 #[derive(Debug, Clone, Copy)]
@@ -138,6 +141,42 @@ impl<V: Vector> Visit<V> {
 const AHEAD: usize = 1024;
 
 impl Encoding {
+    /// How activations have to be quantised for [`dots`](Self::dots); `None` where weights are no small integers.
+    pub(super) fn int_layout(&self) -> Option<IntLayout> {
+        Some(match self {
+            Self::F32(_) | Self::F16(_) | Self::BF16(_) => return None,
+            Self::NibblesHalf(s) => s.layout(),
+            Self::NibblesHalfMin(s) => s.layout(),
+            Self::NibblesFull(s) => s.layout(),
+            Self::NibblesFullMin(s) => s.layout(),
+            Self::BytesHalf(s) => s.layout(),
+            Self::BytesHalfMin(s) => s.layout(),
+            Self::BytesFull(s) => s.layout(),
+            Self::BytesFullMin(s) => s.layout(),
+        })
+    }
+
+    /// The products of a strip with M rows of small integers; zeros where weights are no small integers.
+    #[inline(always)]
+    pub(super) fn dots<D: Dot, const M: usize, const W: usize>(
+        &self,
+        d: D,
+        visit: Visit<D::V>,
+        x: &IntGroup<'_, M>,
+    ) -> [[<D::V as Vector>::F; W]; M] {
+        match self {
+            Self::F32(_) | Self::F16(_) | Self::BF16(_) => [[visit.v.splat(0.0); W]; M],
+            Self::NibblesHalf(s) => s.dots(d, visit, x),
+            Self::NibblesHalfMin(s) => s.dots(d, visit, x),
+            Self::NibblesFull(s) => s.dots(d, visit, x),
+            Self::NibblesFullMin(s) => s.dots(d, visit, x),
+            Self::BytesHalf(s) => s.dots(d, visit, x),
+            Self::BytesHalfMin(s) => s.dots(d, visit, x),
+            Self::BytesFull(s) => s.dots(d, visit, x),
+            Self::BytesFullMin(s) => s.dots(d, visit, x),
+        }
+    }
+
     /// Hands the weights of a strip to `sink`, input by input.
     #[inline(always)]
     pub(super) fn visit<V: Vector, const W: usize>(
@@ -266,6 +305,67 @@ impl<S: Stored, const P: usize, const BITS: usize> Scaled<S, P, BITS> {
         }
     }
 
+    /// The products with rows of small integers, of M rows; see [`super::int8`].
+    #[inline(always)]
+    pub(super) fn dots<D: Dot, const M: usize, const W: usize>(
+        &self,
+        d: D,
+        visit: Visit<D::V>,
+        x: &IntGroup<'_, M>,
+    ) -> [[<D::V as Vector>::F; W]; M] {
+        let v = visit.v;
+        let quants = visit.parts::<_, W>(&self.quants, Self::PER);
+        let scales = visit.parts::<_, W>(&self.scales, self.group);
+        let per = self.group / Self::PER;
+        let mut sums = [[v.splat(0.0); W]; M];
+        for group in 0..visit.inputs / self.group {
+            // What was added to the quants is taken off beforehand.
+            let mut low = [[d.splat(0); W]; M];
+            for m in 0..M {
+                low[m] = [d.splat(x.totals[group][m].wrapping_mul(-self.offset)); W];
+            }
+            // A chain of its own, so that neither waits for the other.
+            let mut high = [[d.splat(0); W]; M];
+            for at in group * per..(group + 1) * per {
+                visit.ahead::<_, W>(&self.quants, Self::PER, at);
+                for i in 0..W {
+                    let word = v.load_u32(&quants[i][at].0[visit.half(i)]);
+                    if BITS == 4 {
+                        let even = d.low_nibbles(word);
+                        let odd = d.low_nibbles(v.shift_right::<4>(word));
+                        for m in 0..M {
+                            low[m][i] = d.dot::<BITS>(low[m][i], even, x.words[2 * at][m]);
+                            let into = if M == 1 { &mut high } else { &mut low };
+                            into[m][i] = d.dot::<BITS>(into[m][i], odd, x.words[2 * at + 1][m]);
+                        }
+                    } else {
+                        for m in 0..M {
+                            low[m][i] = d.dot::<BITS>(low[m][i], word, x.words[at][m]);
+                        }
+                    }
+                }
+            }
+            let scales = Self::load_scales::<D::V, W>(&visit, &scales, group);
+            for m in 0..M {
+                let step = v.splat(x.steps[group][m]);
+                let total = v.splat(x.totals[group][m] as f32 * x.steps[group][m]);
+                for i in 0..W {
+                    let dot = if M == 1 {
+                        d.add(low[m][i], high[m][i])
+                    } else {
+                        low[m][i]
+                    };
+                    let product = v.mul(d.float(dot), step);
+                    sums[m][i] = v.fma(product, scales[0][i], sums[m][i]);
+                    if let Some(minimum) = scales.get(1) {
+                        sums[m][i] = v.fma(total, minimum[i], sums[m][i]);
+                    }
+                }
+            }
+        }
+        sums
+    }
+
     /// The weight of one output; `at` counts inputs from the start of the strips.
     fn value(&self, at: usize, half: usize, lane: usize) -> f32 {
         let word = self.quants[at / Self::PER].0[half][lane];
@@ -276,6 +376,13 @@ impl<S: Stored, const P: usize, const BITS: usize> Scaled<S, P, BITS> {
         match scales.get(1) {
             Some(minimum) => product + minimum.0[half][lane].value(),
             None => product,
+        }
+    }
+
+    fn layout(&self) -> IntLayout {
+        IntLayout {
+            group: self.group,
+            nibbles: BITS == 4,
         }
     }
 

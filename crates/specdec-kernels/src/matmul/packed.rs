@@ -2,13 +2,14 @@
 
 use super::{
     encoding::Encoding,
+    int8::{IntRows, MultiplyQuants},
     pack::{pack_blocks, pack_f32},
-    strip::{Activations, ExpandStrip, MultiplyStrips, STRIP},
+    strip::{ExpandStrip, FloatRows, MultiplyStrips, STRIP},
 };
 use crate::{
-    BlockFormat,
+    Activations, BlockFormat,
     threads::threads,
-    vector::{Level, Line, for_each_cell, run_at},
+    vector::{Cell, Level, Line, dot_rows, for_each_cell, run_at, run_dot_at},
 };
 
 /// The packed form of a weight `[N, K]`.
@@ -49,17 +50,59 @@ impl PackedMatrix {
     }
 
     /// `x [T, K]` times the transposed weight, `[T, N]`.
-    pub(crate) fn multiply(&self, x: &[f32]) -> Vec<f32> {
-        self.multiply_at(Level::best(), x)
+    pub(crate) fn multiply(&self, x: &[f32], activations: Activations) -> Vec<f32> {
+        self.multiply_at(Level::best(), x, activations)
     }
 
-    pub(super) fn multiply_at(&self, level: Level, x: &[f32]) -> Vec<f32> {
-        let rows = x.len() / self.inputs;
+    pub(super) fn multiply_at(
+        &self,
+        level: Level,
+        x: &[f32],
+        activations: Activations,
+    ) -> Vec<f32> {
+        let layout = self.encoding.int_layout();
+        match layout.filter(|_| activations == Activations::Int8) {
+            Some(layout) => {
+                let x = IntRows::new(x, self.inputs, layout, dot_rows(level));
+                self.for_each_strips(x.rows(), |strip, cell| {
+                    run_dot_at(
+                        level,
+                        MultiplyQuants {
+                            encoding: &self.encoding,
+                            x: &x,
+                            strip,
+                            cell,
+                        },
+                    );
+                })
+            }
+            None => {
+                let x = FloatRows::new(x, self.inputs, level.rows());
+                let expand = x.groups() > 1 && !matches!(self.encoding, Encoding::F32(_));
+                self.for_each_strips(x.rows(), |strip, cell| {
+                    let mut scratch = match expand {
+                        true => vec![[Line::ZERO; 2]; self.inputs],
+                        false => Vec::new(),
+                    };
+                    let kernel = MultiplyStrips {
+                        encoding: &self.encoding,
+                        x: &x,
+                        strip,
+                        cell,
+                        scratch: &mut scratch,
+                    };
+                    run_at(level, kernel);
+                })
+            }
+        }
+    }
+
+    /// The result `[rows, N]`, filled by calls of `work` with a first strip and the cell that it and those after it fill.
+    fn for_each_strips(&self, rows: usize, work: impl Fn(usize, Cell<'_>) + Sync) -> Vec<f32> {
         let mut out = vec![0.0; rows * self.outputs];
         if rows == 0 {
             return out;
         }
-        let x = Activations::new(x, self.inputs, level.rows());
         let strips = self.outputs.div_ceil(STRIP);
         // Strips to take at a time: enough bytes to be worth the asking, few enough that threads end together.
         let strip_bytes = (self.memory_bytes() / strips).max(1);
@@ -67,25 +110,11 @@ impl PackedMatrix {
         let take = (65536 / strip_bytes).clamp(1, even.max(1));
         // Pairs of strips, where one row is multiplied with two at a time.
         let take = take.next_multiple_of(2);
-        let expand = x.groups() > 1 && !matches!(self.encoding, Encoding::F32(_));
         for_each_cell(
             &mut out,
             (self.outputs, take * STRIP),
             core::slice::from_ref(&(0..rows)),
-            |_, strip, cell| {
-                let mut scratch = match expand {
-                    true => vec![[Line::ZERO; 2]; self.inputs],
-                    false => Vec::new(),
-                };
-                let kernel = MultiplyStrips {
-                    encoding: &self.encoding,
-                    x: &x,
-                    strip: strip * take,
-                    cell,
-                    scratch: &mut scratch,
-                };
-                run_at(level, kernel);
-            },
+            |_, strip, cell| work(strip * take, cell),
         );
         out
     }

@@ -75,21 +75,17 @@ impl Kernel for ExpandStrip<'_> {
 
 /// Activations in groups of rows whose sums fit the registers, each group input by input: `[K][M]` values.
 #[derive(Debug)]
-pub(super) struct Activations {
+pub(super) struct FloatRows {
     values: Vec<f32>,
     /// Rows of each group.
     groups: Vec<usize>,
     inputs: usize,
 }
 
-impl Activations {
+impl FloatRows {
     /// Arranges `x [T, K]` in groups of at most `most` rows, as even as can be.
     pub(super) fn new(x: &[f32], inputs: usize, most: usize) -> Self {
-        let rows = x.len() / inputs;
-        let count = rows.div_ceil(most);
-        let groups: Vec<usize> = (0..count)
-            .map(|i| rows / count + usize::from(i < rows % count))
-            .collect();
+        let groups = even_groups(x.len() / inputs, most);
         let mut values = vec![0.0; x.len()];
         let mut done = 0;
         for &group in &groups {
@@ -115,12 +111,50 @@ impl Activations {
     pub(super) fn groups(&self) -> usize {
         self.groups.len()
     }
+
+    pub(super) fn rows(&self) -> usize {
+        self.groups.iter().sum()
+    }
+}
+
+/// `rows` in groups of at most `most`, as even as can be.
+pub(super) fn even_groups(rows: usize, most: usize) -> Vec<usize> {
+    let count = rows.div_ceil(most);
+    (0..count)
+        .map(|i| rows / count + usize::from(i < rows % count))
+        .collect()
+}
+
+/// Writes M rows of sums to the rows of a cell from `row` and its columns from `column`, as far as it has columns.
+#[inline(always)]
+pub(super) fn write<V: Vector, const M: usize, const W: usize>(
+    v: V,
+    cell: &mut Cell<'_>,
+    sums: &[[V::F; W]; M],
+    (row, column): (usize, usize),
+) {
+    for (m, sums) in sums.iter().enumerate() {
+        let out = cell.row(row + m);
+        for (i, &sum) in sums.iter().enumerate() {
+            let Some(out) = out.get_mut(column + 16 * i..) else {
+                continue;
+            };
+            if let Some(out) = out.first_chunk_mut::<16>() {
+                v.store(sum, out);
+            } else {
+                let mut lanes = [0.0; 16];
+                v.store(sum, &mut lanes);
+                let len = out.len();
+                out.copy_from_slice(&lanes[..len]);
+            }
+        }
+    }
 }
 
 /// Multiplies all rows with the strips of one cell of the result.
 pub(super) struct MultiplyStrips<'a> {
     pub(super) encoding: &'a Encoding,
-    pub(super) x: &'a Activations,
+    pub(super) x: &'a FloatRows,
     /// The first strip of the cell.
     pub(super) strip: usize,
     pub(super) cell: Cell<'a>,
@@ -140,7 +174,7 @@ impl Kernel for MultiplyStrips<'_> {
             while at + 2 * STRIP <= self.cell.width() {
                 let x = self.x.values.as_chunks::<1>().0;
                 let sums = self.sums::<V, 1, 4>(v, (self.strip + at / STRIP, 0), x);
-                self.write(v, &sums, (0, at));
+                write(v, &mut self.cell, &sums, (0, at));
                 at += 2 * STRIP;
             }
         }
@@ -197,11 +231,11 @@ impl MultiplyStrips<'_> {
         let x = x.as_chunks::<M>().0;
         if V::STRIPS == 2 {
             let sums = self.sums::<V, M, 2>(v, (strip, 0), x);
-            self.write(v, &sums, to);
+            write(v, &mut self.cell, &sums, to);
         } else {
             for half in 0..2 {
                 let sums = self.sums::<V, M, 1>(v, (strip, half), x);
-                self.write(v, &sums, (to.0, to.1 + 16 * half));
+                write(v, &mut self.cell, &sums, (to.0, to.1 + 16 * half));
             }
         }
     }
@@ -232,30 +266,5 @@ impl MultiplyStrips<'_> {
             }
         }
         sink.sums
-    }
-
-    #[inline(always)]
-    fn write<V: Vector, const M: usize, const W: usize>(
-        &mut self,
-        v: V,
-        sums: &[[V::F; W]; M],
-        (row, column): (usize, usize),
-    ) {
-        for (m, sums) in sums.iter().enumerate() {
-            let out = self.cell.row(row + m);
-            for (i, &sum) in sums.iter().enumerate() {
-                let Some(out) = out.get_mut(column + 16 * i..) else {
-                    continue;
-                };
-                if let Some(out) = out.first_chunk_mut::<16>() {
-                    v.store(sum, out);
-                } else {
-                    let mut lanes = [0.0; 16];
-                    v.store(sum, &mut lanes);
-                    let len = out.len();
-                    out.copy_from_slice(&lanes[..len]);
-                }
-            }
-        }
     }
 }

@@ -11,11 +11,15 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod dot;
+#[cfg(target_arch = "x86_64")]
+mod dot_x86;
 mod exp;
 mod grid;
 mod portable;
 mod team;
 
+pub(crate) use dot::{Dot, DotKernel, dot_rows, run_dot_at};
 pub(crate) use exp::exp;
 pub(crate) use grid::{Cell, for_each_cell};
 pub(crate) use team::together;
