@@ -6,6 +6,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use specdec::core::{Block, KvCache, Phase, SeqId};
+use specdec::kernels::Activations;
 use specdec::models::WeightDtype;
 use specdec::prelude::*;
 use specdec::ragged::SlotCache;
@@ -20,7 +21,7 @@ const NEW: usize = 96;
 /// Committed tokens before the block that is timed.
 const CONTEXT: usize = 256;
 
-fn open(dtype: WeightDtype) -> Option<Model> {
+fn open(dtype: WeightDtype, activations: Activations) -> Option<Model> {
     let found = match find_model("smollm2-135m-instruct") {
         Ok(found) => found,
         Err(error) => {
@@ -33,6 +34,7 @@ fn open(dtype: WeightDtype) -> Option<Model> {
         Model::builder(found.path)
             .device(device)
             .dtype(dtype)
+            .activations(activations)
             .open()
             .expect("the model opens"),
     )
@@ -76,11 +78,14 @@ fn with_context(model: &Model) -> SlotCache {
 }
 
 fn decode(c: &mut Criterion) {
-    for (name, dtype) in [
-        ("Q4_1 file", WeightDtype::Stored),
-        ("f32", WeightDtype::F32),
+    for (name, dtype, activations) in [
+        ("Q4_1 file", WeightDtype::Stored, Activations::Float),
+        ("Q4_1 file, int8 activations", WeightDtype::Stored, Activations::Int8),
+        ("f32", WeightDtype::F32, Activations::Float),
     ] {
-        let Some(model) = open(dtype) else { return };
+        let Some(model) = open(dtype, activations) else {
+            return;
+        };
         let mut group = c.benchmark_group(name);
         let mut cache = with_context(&model);
         for k in [0, 1, 2, 4, 7] {

@@ -3,6 +3,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use specdec::core::{Acceptance, Coupled, Greedy, Rejection};
+use specdec::kernels::Activations;
 use specdec::models::WeightDtype;
 use specdec::{Backend, DeviceChoice, Model};
 use std::ops::ControlFlow;
@@ -20,6 +21,9 @@ pub struct ModelArgs {
     /// How the weights are held in memory
     #[arg(long, value_enum, default_value_t = Dtype::Stored)]
     pub dtype: Dtype,
+    /// What quantised weights are multiplied with on the CPU
+    #[arg(long, value_enum, default_value_t = ActivationArg::Float)]
+    pub activations: ActivationArg,
     /// CPU threads [default: all cores]
     #[arg(long)]
     pub threads: Option<usize>,
@@ -34,6 +38,15 @@ pub enum Dtype {
     F32,
     /// 16-bit brain floats
     Bf16,
+}
+
+/// What activations are multiplied as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ActivationArg {
+    /// f32
+    Float,
+    /// 8-bit integers with a scale for each group: faster, with a rounding error
+    Int8,
 }
 
 /// How drafts are judged.
@@ -84,6 +97,10 @@ impl ModelArgs {
                 Dtype::Stored => WeightDtype::Stored,
                 Dtype::F32 => WeightDtype::F32,
                 Dtype::Bf16 => WeightDtype::Bf16,
+            })
+            .activations(match self.activations {
+                ActivationArg::Float => Activations::Float,
+                ActivationArg::Int8 => Activations::Int8,
             })
             .progress(move |done, total| {
                 shown.set_length(total);

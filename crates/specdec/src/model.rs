@@ -1,6 +1,7 @@
 use crate::{ChosenDevice, DeviceChoice, Prompt, Result};
 use burn::prelude::Device;
 use specdec_core::{TargetModel, Token};
+use specdec_kernels::Activations;
 use specdec_models::gguf::Metadata;
 use specdec_models::{
     LoadOptions, LoadReport, ModelConfig, TokenizerFiles, Transformer, WeightDtype,
@@ -133,6 +134,14 @@ impl ModelBuilder {
     /// How to hold the weights.
     pub fn dtype(mut self, dtype: WeightDtype) -> Self {
         self.options = self.options.with_dtype(dtype);
+        self
+    }
+
+    /// What activations are multiplied as. The default is exact; [`Activations::Int8`] trades a rounding
+    /// error for speed with quantised weights on the CPU (and, like the default, gives a token the same
+    /// bits whatever is computed beside it).
+    pub fn activations(mut self, activations: Activations) -> Self {
+        self.options = self.options.with_activations(activations);
         self
     }
 

@@ -170,6 +170,7 @@ impl<'a> Assembly<'a> {
             put(window.map_or(u64::MAX, |w| w as u64));
         }
         put(self.options.dtype as u64);
+        put(self.options.activations as u64);
         put(self.source.pairing() as u64);
     }
 
@@ -333,7 +334,8 @@ impl<'a> Assembly<'a> {
                 }
             }
         };
-        made.map_err(|source| self.refused(name, source))
+        made.map(|weight| weight.with_activations(self.options.activations))
+            .map_err(|source| self.refused(name, source))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
 use safetensors::Dtype;
 use serde_json::json;
 use specdec_core::TargetModel;
-use specdec_kernels::BlockFormat;
+use specdec_kernels::{Activations, BlockFormat};
 use specdec_models::{
     LoadError, LoadOptions, LoadedModel, TokenizerFiles, Transformer, WeightDtype,
     gguf::{Array, GgmlType, GgufWriter, Value},
@@ -188,4 +188,34 @@ fn a_configuration_made_by_hand_is_checked() {
     refused(|c| c.rope_theta = -1.0, "rope_theta");
     refused(|c| c.windows = vec![None], "windows");
     refused(|c| c.windows = vec![None, Some(0)], "windows");
+}
+
+/// Activations in bytes: close to the same model in f32, another fingerprint, and nothing to change where weights
+/// are floats.
+#[test]
+fn activations_are_multiplied_as_asked() {
+    let tiny = tiny::llama();
+    let tokens = [3, 80, 9, 9, 41];
+    for (format, changes) in [(BlockFormat::Q8_0, true), (BlockFormat::F32, false)] {
+        let writer = tiny.gguf(|name| match name {
+            n if n.contains("norm") => BlockFormat::F32,
+            _ => format,
+        });
+        let float = load(&writer, &LoadOptions::new()).unwrap().model;
+        let options = LoadOptions::new().with_activations(Activations::Int8);
+        let int8 = load(&writer, &options).unwrap().model;
+        assert_ne!(float.spec().fingerprint, int8.spec().fingerprint);
+        let (float, int8) = (logits_of(&float, &tokens), logits_of(&int8, &tokens));
+        let float: Vec<Vec<f64>> = float
+            .iter()
+            .map(|row| row.iter().map(|&x| f64::from(x)).collect())
+            .collect();
+        let far = distance(&int8, &float);
+        assert_eq!(far > 0.0, changes, "{format}: {far}");
+        let largest = float
+            .iter()
+            .flatten()
+            .fold(0.0, |most: f64, x| most.max(x.abs()));
+        assert!(far < 0.05 * largest, "{format}: {far} of {largest}");
+    }
 }

@@ -7,6 +7,7 @@
 
 use serde_json::Value;
 use specdec::core::{Block, KvCache, Phase, SeqId, Speculation};
+use specdec::kernels::Activations;
 use specdec::models::WeightDtype;
 use specdec::prelude::*;
 use specdec::ragged::SlotCache;
@@ -30,10 +31,20 @@ fn ids(value: &Value) -> Vec<u32> {
 /// The cases and the model as stored, or `None` with a message.
 fn golden() -> Option<&'static (Vec<Case>, Model)> {
     static GOLDEN: OnceLock<Option<(Vec<Case>, Model)>> = OnceLock::new();
-    GOLDEN.get_or_init(|| open(WeightDtype::Stored)).as_ref()
+    GOLDEN
+        .get_or_init(|| open(WeightDtype::Stored, Activations::Float))
+        .as_ref()
 }
 
-fn open(dtype: WeightDtype) -> Option<(Vec<Case>, Model)> {
+/// The same with activations rounded to bytes.
+fn golden_int8() -> Option<&'static (Vec<Case>, Model)> {
+    static GOLDEN: OnceLock<Option<(Vec<Case>, Model)>> = OnceLock::new();
+    GOLDEN
+        .get_or_init(|| open(WeightDtype::Stored, Activations::Int8))
+        .as_ref()
+}
+
+fn open(dtype: WeightDtype, activations: Activations) -> Option<(Vec<Case>, Model)> {
     let (Some(data), Some(model)) = (
         std::env::var_os("SPECDEC_DATA"),
         std::env::var_os("SPECDEC_MODEL"),
@@ -58,6 +69,7 @@ fn open(dtype: WeightDtype) -> Option<(Vec<Case>, Model)> {
     let model = Model::builder(model)
         .device(DeviceChoice::Named(Backend::Flex, 0))
         .dtype(dtype)
+        .activations(activations)
         .open()
         .expect("SPECDEC_MODEL opens");
     Some((cases.collect(), model))
@@ -84,6 +96,42 @@ fn greedy_continuations_are_the_references() {
     let Some((cases, model)) = golden() else {
         return;
     };
+    for (name, results) in continuations(cases, model) {
+        for (i, (case, got)) in cases.iter().zip(results).enumerate() {
+            assert_eq!(got.tokens, case.greedy_ids, "{name}, case {i}");
+            assert_eq!(got.text, case.text, "{name}, case {i}");
+        }
+    }
+}
+
+/// With activations in bytes the model is a slightly different one, but speculation and batches still change
+/// nothing; how many continuations are the references' own is printed.
+#[test]
+fn int8_activations_decode_alike_drafted_and_in_a_batch() {
+    let Some((cases, model)) = golden_int8() else {
+        return;
+    };
+    let mut all = continuations(cases, model);
+    let (_, plain) = all.remove(0);
+    for (name, results) in all {
+        for (i, (got, plain)) in results.iter().zip(&plain).enumerate() {
+            assert_eq!(got.tokens, plain.tokens, "{name}, case {i}");
+        }
+    }
+    let same = |(case, got): (&Case, &specdec::Generated)| case.greedy_ids == got.tokens;
+    let equal = cases.iter().zip(&plain).filter(|&pair| same(pair)).count();
+    let largest = largest_difference(cases, model);
+    eprintln!(
+        "int8 activations: {equal} of {} continuations equal the reference, largest difference \
+         of a top-5 logit {largest:.2e}",
+        cases.len()
+    );
+    // Rounding to 1/127 of a group's largest value moves the logits, and little.
+    assert!(largest > 2.5e-2 && largest < 2.0, "{largest}");
+}
+
+/// Greedy continuations of all cases: plain, drafted, drafted in a batch of 5.
+fn continuations(cases: &[Case], model: &Model) -> Vec<(&'static str, Vec<specdec::Generated>)> {
     let build = |drafting, rows| {
         Generator::builder(model)
             .drafting(drafting)
@@ -100,6 +148,7 @@ fn greedy_continuations_are_the_references() {
             )
         })
     };
+    let mut all = Vec::new();
     for (name, mut generator) in [
         ("plain", build(Drafting::Off, 1)),
         ("drafted", build(Drafting::ngram(), 1)),
@@ -108,11 +157,8 @@ fn greedy_continuations_are_the_references() {
         let results = generator
             .generate_batch(prompts(), |_, _| {})
             .expect("steps succeed");
-        for (i, (case, result)) in cases.iter().zip(results).enumerate() {
-            let got = result.expect("a good prompt");
-            assert_eq!(got.tokens, case.greedy_ids, "{name}, case {i}");
-            assert_eq!(got.text, case.text, "{name}, case {i}");
-        }
+        let results = results.into_iter().map(|r| r.expect("a good prompt"));
+        all.push((name, results.collect()));
         let accepted = generator.stats().accepted;
         assert_eq!(
             name == "plain",
@@ -120,6 +166,7 @@ fn greedy_continuations_are_the_references() {
             "{name}: {accepted} drafts were accepted"
         );
     }
+    all
 }
 
 /// Top-5 logits along the reference continuation, in one packed pass over prompt and continuation.
@@ -166,7 +213,7 @@ fn logits_agree_with_the_reference_as_stored() {
 
 #[test]
 fn logits_agree_with_the_reference_in_f32() {
-    let Some((cases, model)) = open(WeightDtype::F32) else {
+    let Some((cases, model)) = open(WeightDtype::F32, Activations::Float) else {
         return;
     };
     let largest = largest_difference(&cases, &model);
@@ -179,9 +226,15 @@ fn logits_agree_with_the_reference_in_f32() {
 /// and beside other rows.
 #[test]
 fn logits_are_the_same_bits_whatever_is_beside() {
-    let Some((cases, model)) = golden() else {
-        return;
-    };
+    for opened in [golden(), golden_int8()] {
+        let Some((cases, model)) = opened else {
+            return;
+        };
+        same_bits_whatever_is_beside(cases, model);
+    }
+}
+
+fn same_bits_whatever_is_beside(cases: &[Case], model: &Model) {
     let target = model.target();
     let run = |cache: &mut SlotCache, block: &Block| -> Vec<Vec<u32>> {
         let mut attend = cache
