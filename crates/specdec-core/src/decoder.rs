@@ -2,6 +2,7 @@ mod builder;
 mod live;
 mod memory;
 mod prefill;
+mod reuse;
 mod stream;
 mod verify;
 
@@ -11,8 +12,8 @@ pub use stream::Stream;
 use crate::accept::Acceptance;
 use crate::sampling::Sampler;
 use crate::{
-    Completion, Controller, Drafter, Error, Event, FinishReason, KvCache, PoolView, Request,
-    RequestError, Result, Scheduler, SeqId, Stats, TargetModel, Token,
+    Completion, Controller, Drafter, Error, Event, FinishReason, KvCache, PoolView, PrefixCache,
+    Request, RequestError, Result, Reuse, Scheduler, SeqId, Stats, TargetModel, Token,
 };
 use burn::prelude::*;
 use live::Live;
@@ -29,6 +30,7 @@ pub struct Decoder {
     target: Arc<dyn TargetModel>,
     cache: Box<dyn KvCache>,
     drafter: Option<Box<dyn Drafter>>,
+    prefixes: Option<Box<dyn PrefixCache>>,
     controller: Box<dyn Controller>,
     scheduler: Box<dyn Scheduler>,
     acceptance: Arc<dyn Acceptance>,
@@ -266,6 +268,10 @@ impl Decoder {
     }
 
     fn fail(&mut self, seq: SeqId, error: Error) {
+        // What a sequence that went wrong computed is nobody else's.
+        if let Some(live) = self.pool.get_mut(&seq) {
+            live.reuse = Reuse::Off;
+        }
         if let Some(live) = self.remove(seq) {
             let mut completion = live.complete(FinishReason::Failed, self.drafter_name());
             completion.failure = Some(error.to_string());
@@ -274,6 +280,7 @@ impl Decoder {
     }
 
     fn remove(&mut self, seq: SeqId) -> Option<Live> {
+        self.publish(seq);
         let live = self.pool.remove(&seq)?;
         self.cache.evict(seq);
         self.controller.evict(seq);

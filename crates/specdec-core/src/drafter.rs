@@ -49,7 +49,7 @@ pub struct Draft {
 }
 
 /// One row that wants a draft.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct DraftRow<'a> {
     /// The sequence.
@@ -208,6 +208,10 @@ pub trait Drafter: Send {
     }
 
     /// Checks that it can draft for this target; called once when the decoder is built.
+    /// Positions that were taken from a prefix cache are in no pass: the first observation of a
+    /// sequence may start beyond position 0 ([`ObservedRow::start`]). A drafter that needs something
+    /// of every position has to do without it there, or to compute it when it drafts.
+    ///
     ///
     /// # Errors
     /// [`BuildError::Vocabulary`] and others, with the reason.
@@ -215,4 +219,17 @@ pub trait Drafter: Send {
         let _ = target;
         Ok(())
     }
+    /// Which of each row's newest tokens it would have drafted, each after the tokens before it. `k`
+    /// of a row is how many to look at; true where the token is the one it would have drafted; fewer
+    /// entries, or none, are right. It leaves no trace. `None` when it cannot tell but by drafting.
+    ///
+    /// A controller asks to learn whether drafting would pay, without drafting.
+    ///
+    /// # Errors
+    /// [`crate::Error::Drafter`].
+    fn look_back(&mut self, cx: DraftContext<'_>) -> Result<Option<Vec<Vec<bool>>>> {
+        let _ = cx;
+        Ok(None)
+    }
+
 }

@@ -134,6 +134,9 @@ pub enum BuildError {
         /// Layers of the target.
         layers: usize,
     },
+    /// The stored prefixes are not this target's, or its cache cannot use them.
+    #[error("stored prefixes cannot be used: {0}")]
+    Prefixes(String),
     /// Drafter and target do not speak of the same tokens.
     #[error("drafter and target have different vocabularies: {0}")]
     Vocabulary(String),

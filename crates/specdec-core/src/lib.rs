@@ -8,6 +8,7 @@ mod decoder;
 mod drafter;
 mod error;
 mod event;
+mod prefix;
 mod request;
 mod schedule;
 mod sequence;
@@ -31,6 +32,7 @@ pub use drafter::{
 pub use error::{BoxError, BuildError, CacheError, Error, RequestError, Result};
 pub use event::{Completion, Emitted, Event, FinishReason, Granularity, TokenLogprob};
 pub use request::{Limits, Request, Speculation, StopRule};
+pub use prefix::{PrefixCache, PrefixImport, PrefixQuery, Reuse};
 pub use sampling::{History, LogitRule, SamplingParams};
 pub use schedule::{FirstCome, Scheduler};
 pub use sequence::{PoolView, SeqId, SeqView, Token};

@@ -1,6 +1,6 @@
 //! What a user asks for.
 
-use crate::{CancelToken, Granularity, LogitRule, RequestError, SamplingParams, Token};
+use crate::{CancelToken, Granularity, LogitRule, RequestError, Reuse, SamplingParams, Token};
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -60,6 +60,8 @@ pub struct Request {
     pub stop: Option<Box<dyn StopRule>>,
     /// Whether to draft.
     pub speculation: Speculation,
+    /// Whether it takes part in prefix reuse.
+    pub reuse: Reuse,
     /// Lets another thread end it.
     pub cancel: Option<CancelToken>,
     /// Events per token or per round.
@@ -77,6 +79,7 @@ impl Request {
             rules: Vec::new(),
             stop: None,
             speculation: Speculation::On,
+            reuse: Reuse::default(),
             cancel: None,
             granularity: Granularity::default(),
         }
@@ -103,6 +106,12 @@ impl Request {
     /// Sets whether to draft.
     pub fn speculation(mut self, speculation: Speculation) -> Self {
         self.speculation = speculation;
+        self
+    }
+
+    /// Sets whether it takes part in prefix reuse.
+    pub fn reuse(mut self, reuse: Reuse) -> Self {
+        self.reuse = reuse;
         self
     }
 

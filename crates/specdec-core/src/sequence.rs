@@ -32,6 +32,10 @@ pub struct SeqView {
     pub last_run: u64,
     /// The longest draft this sequence can use in the next step; 0 means plain decoding.
     pub max_draft: usize,
+    /// Tokens that may still be emitted, by the request's limit and the context.
+    pub left: usize,
+    /// Tokens of its content whose entries came from a prefix cache, summed over its starts.
+    pub reused: usize,
 }
 
 impl SeqView {
@@ -59,7 +63,7 @@ impl PoolView {
 }
 
 impl SeqView {
-    /// A view with these counts; `last_run` and `max_draft` start at 0.
+    /// A view with these counts; the others start at 0.
     pub fn new(seq: SeqId, content: usize, cached: usize, emitted: usize) -> Self {
         Self {
             seq,
@@ -68,6 +72,8 @@ impl SeqView {
             emitted,
             last_run: 0,
             max_draft: 0,
+            left: 0,
+            reused: 0,
         }
     }
 }

@@ -39,12 +39,16 @@ pub struct Stats {
     pub speculative_rounds: u64,
     /// Tokens prefilled: of prompts, and of content whose memory was lost.
     pub prefilled: u64,
-    /// Prompt tokens whose keys and values were taken from elsewhere.
+    /// Tokens whose keys and values were taken from a prefix cache instead of being prefilled.
     pub reused: u64,
+    /// Times entries were fetched from a prefix cache and could not be taken in.
+    pub reuse_failures: u64,
     /// Times a sequence lost its memory to an older one and was prefilled again.
     pub preempted: u64,
     /// Verify passes whose two best logits were closer than the decoder's tie margin, per token.
     pub ties: u64,
+    /// Time of fetching and importing reused tokens.
+    pub reuse_time: Duration,
     /// Time in prefill passes. A pass over several rows counts in full for each of them, and once
     /// in a decoder's total.
     pub prefill_time: Duration,

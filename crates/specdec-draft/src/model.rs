@@ -33,6 +33,12 @@ impl std::fmt::Debug for ModelDrafter {
     }
 }
 
+/// Tokens that are read before those that are looked back at.
+const LEAD_IN: usize = 16;
+
+/// The name under which the draft model reads beside its sequences; no decoder gets that far.
+const ASIDE: SeqId = SeqId(u64::MAX);
+
 /// A row while it is being drafted for.
 struct Running<'r, 'a> {
     /// Its place among the rows asked for.
@@ -235,6 +241,44 @@ impl Drafter for ModelDrafter {
             rows[r.at] = Proposed::into_draft(r.picks);
         }
         Ok(Draft { rows })
+    }
+
+    /// One pass over each row's last tokens alone, as if its text began there: what came before them
+    /// is not looked at, so the answer is a bit too pessimistic, and always costs the same.
+    fn look_back(&mut self, cx: DraftContext<'_>) -> Result<Option<Vec<Vec<bool>>>> {
+        let vocab = self.model.spec().vocab;
+        let mut seen = vec![Vec::new(); cx.rows.len()];
+        for (row, seen) in cx.rows.iter().zip(&mut seen) {
+            let n = row
+                .k
+                .min(row.tokens.len() / 2)
+                .min(row.tokens.len() - row.prompt_len);
+            let from = row.tokens.len().saturating_sub(n + LEAD_IN);
+            let tokens = &row.tokens[from..];
+            let unknown = tokens.iter().any(|&t| t as usize >= vocab);
+            let span = RowSpan {
+                seq: ASIDE,
+                start: 0,
+                len: tokens.len(),
+            };
+            if n == 0 || unknown || !self.cache.fits(&[span]) {
+                continue;
+            }
+            let block = Block::single(ASIDE, 0, tokens, &self.model.spec().device);
+            // The token at place p is judged by the logits of the one before it.
+            let first = tokens.len() - n;
+            let places: Vec<usize> = (first - 1..tokens.len() - 1).collect();
+            let logits = self.pass(&block, Phase::Draft, &places);
+            self.cache.rollback();
+            self.cache.evict(ASIDE);
+            for (place, mut logits) in (first..).zip(logits?) {
+                let mut before = *row;
+                before.tokens = &row.tokens[..from + place];
+                let pick = before.pick(&[], &mut logits);
+                seen.push(pick.is_some_and(|pick| pick.token == tokens[place]));
+            }
+        }
+        Ok(Some(seen))
     }
 
     fn evict(&mut self, seq: SeqId) {

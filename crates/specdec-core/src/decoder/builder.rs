@@ -1,8 +1,8 @@
 use super::Decoder;
 use crate::accept::Acceptance;
 use crate::{
-    BuildError, Controller, Coupled, Drafter, FirstCome, FixedLength, KvCache, Result, Scheduler,
-    Stats, TargetModel, Token,
+    BuildError, Controller, Coupled, Drafter, FirstCome, FixedLength, KvCache, PrefixCache, Result,
+    Scheduler, Stats, TargetModel, Token,
 };
 use burn::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,6 +13,7 @@ use std::sync::Arc;
 /// | part | default |
 /// |---|---|
 /// | drafter | none: plain decoding |
+/// | prefixes | none: every prompt is prefilled from its first token |
 /// | controller | [`FixedLength`] 4 |
 /// | scheduler | [`FirstCome`], 16 rows |
 /// | acceptance | [`Coupled`] (greedy at temperature 0) |
@@ -24,6 +25,7 @@ pub struct DecoderBuilder {
     target: Arc<dyn TargetModel>,
     cache: Option<Box<dyn KvCache>>,
     drafter: Option<Box<dyn Drafter>>,
+    prefixes: Option<Box<dyn PrefixCache>>,
     controller: Box<dyn Controller>,
     scheduler: Box<dyn Scheduler>,
     acceptance: Arc<dyn Acceptance>,
@@ -48,6 +50,7 @@ impl DecoderBuilder {
             target,
             cache: None,
             drafter: None,
+            prefixes: None,
             controller: Box::new(FixedLength(4)),
             scheduler: Box::new(FirstCome::default()),
             acceptance: Arc::new(Coupled),
@@ -73,6 +76,12 @@ impl DecoderBuilder {
     /// Who drafts, if anybody; for choices made at run time.
     pub fn drafter_boxed(mut self, drafter: Option<Box<dyn Drafter>>) -> Self {
         self.drafter = drafter;
+        self
+    }
+
+    /// Keys and values of earlier sequences, for those with the same beginning.
+    pub fn prefixes(mut self, prefixes: impl PrefixCache + 'static) -> Self {
+        self.prefixes = Some(Box::new(prefixes));
         self
     }
 
@@ -159,6 +168,13 @@ impl DecoderBuilder {
             drafter.check(spec)?;
             taps = drafter.taps().to_vec();
         }
+        if let Some(prefixes) = &self.prefixes {
+            if !cache.can_rewind() {
+                let what = "the cache cannot be cut to a prefix";
+                return Err(BuildError::Prefixes(what.into()).into());
+            }
+            prefixes.check(spec)?;
+        }
         let mut suppressed: Vec<Token> = self
             .suppressed
             .into_iter()
@@ -176,6 +192,7 @@ impl DecoderBuilder {
         Ok(Decoder {
             cache,
             drafter: self.drafter,
+            prefixes: self.prefixes,
             controller: self.controller,
             scheduler: self.scheduler,
             acceptance: self.acceptance,

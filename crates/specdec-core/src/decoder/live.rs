@@ -3,8 +3,8 @@
 use crate::accept::Budget;
 use crate::sampling::Sampler;
 use crate::{
-    CancelToken, Completion, Emitted, FinishReason, Granularity, Limits, Request, SeqId, SeqView,
-    Speculation, Stats, StopRule, Token,
+    CancelToken, Completion, Emitted, FinishReason, Granularity, Limits, Request, Reuse, SeqId,
+    SeqView, Speculation, Stats, StopRule, Token,
 };
 use std::collections::BTreeSet;
 
@@ -20,6 +20,9 @@ pub(super) struct Live {
     pub(super) last_run: u64,
     pub(super) granularity: Granularity,
     pub(super) logprobs: Vec<Emitted>,
+    pub(super) reuse: Reuse,
+    /// Whether the prefix cache was asked since it last had no entries.
+    pub(super) asked: bool,
     limits: Limits,
     ends: BTreeSet<Token>,
     stop: Option<Box<dyn StopRule>>,
@@ -48,6 +51,8 @@ impl Live {
             last_run: step,
             granularity: request.granularity,
             logprobs: Vec::new(),
+            reuse: request.reuse,
+            asked: false,
             limits: request.limits,
             ends: request.end_tokens,
             stop: request.stop,
@@ -90,6 +95,8 @@ impl Live {
     pub(super) fn view(&self, speculating: bool) -> SeqView {
         let mut view = SeqView::new(self.seq, self.content.len(), self.cached, self.emitted());
         view.last_run = self.last_run;
+        view.left = self.budget().left();
+        view.reused = self.stats.reused as usize;
         view.max_draft = if speculating { self.max_draft() } else { 0 };
         view
     }

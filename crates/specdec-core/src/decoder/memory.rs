@@ -44,12 +44,14 @@ impl Decoder {
 
     /// Takes a sequence's memory; its content stays and will be prefilled again.
     fn preempt(&mut self, seq: SeqId) {
+        self.publish(seq);
         self.cache.evict(seq);
         if let Some(drafter) = &mut self.drafter {
             drafter.evict(seq);
         }
         if let Some(live) = self.pool.get_mut(&seq) {
             live.cached = 0;
+            live.asked = false;
             live.stats.preempted += 1;
             self.total.preempted += 1;
         }

@@ -1,6 +1,7 @@
 //! The first half of a step: prompt tokens, all but each prompt's last.
 
 use super::Decoder;
+use super::live::Live;
 use crate::{Block, Observation, ObservedRow, Phase, Result, RowSpan, SeqId};
 use std::time::Instant;
 
@@ -8,6 +9,7 @@ impl Decoder {
     /// Runs one packed pass over the next prompt tokens of the rows that are not prefilled, in their
     /// order, at most `prefill_chunk` tokens in all. False when there was nothing to run.
     pub(super) fn prefill(&mut self, rows: &[SeqId]) -> Result<bool> {
+        self.reuse(rows);
         let mut room = self.prefill_chunk;
         let mut spans = Vec::new();
         for seq in rows {
@@ -46,6 +48,11 @@ impl Decoder {
         }
         self.total.prefilled += block.len() as u64;
         self.total.prefill_time += time;
+        for row in block.rows() {
+            if self.pool.get(&row.seq).is_some_and(Live::is_prefilled) {
+                self.publish(row.seq);
+            }
+        }
         let Some(drafter) = &mut self.drafter else {
             return Ok(true);
         };
