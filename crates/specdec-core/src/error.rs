@@ -140,6 +140,16 @@ pub enum BuildError {
     /// Drafter and target do not speak of the same tokens.
     #[error("drafter and target have different vocabularies: {0}")]
     Vocabulary(String),
+    /// A model that drafts through the target's cache has keys and values of another shape.
+    #[error("the draft model's {what} is {draft}, the target's is {target}")]
+    Shape {
+        /// What differs.
+        what: &'static str,
+        /// The draft model's.
+        draft: String,
+        /// The target's.
+        target: String,
+    },
     /// A setting is out of its range.
     #[error("{setting} is {value}: {allowed}")]
     Setting {
@@ -263,6 +273,9 @@ pub enum CacheError {
         /// What was asked for.
         asked: std::ops::Range<usize>,
     },
+    /// A selection does not fit the pass.
+    #[error(transparent)]
+    Selection(#[from] crate::SelectionError),
     /// A kernel failed.
     #[error("attention failed: {0}")]
     Kernel(#[source] BoxError),

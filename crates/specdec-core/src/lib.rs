@@ -11,6 +11,7 @@ mod event;
 mod prefix;
 mod request;
 mod schedule;
+mod selective;
 mod sequence;
 mod stats;
 mod target;
@@ -31,10 +32,13 @@ pub use drafter::{
 };
 pub use error::{BoxError, BuildError, CacheError, Error, RequestError, Result};
 pub use event::{Completion, Emitted, Event, FinishReason, Granularity, TokenLogprob};
-pub use request::{Limits, Request, Speculation, StopRule};
 pub use prefix::{PrefixCache, PrefixImport, PrefixQuery, Reuse};
+pub use request::{Limits, Request, Speculation, StopRule};
 pub use sampling::{History, LogitRule, SamplingParams};
 pub use schedule::{FirstCome, Scheduler};
+pub use selective::{
+    HeadWeights, RowKeys, Selection, SelectionError, SelectiveAttend, SelectiveCache, Weighed,
+};
 pub use sequence::{PoolView, SeqId, SeqView, Token};
 pub use stats::{PositionCount, Stats};
 pub use target::{Forward, ModelSpec, TargetModel};

@@ -5,13 +5,15 @@ pub use layout::{AlignedRow, Alignment};
 pub use meter::{AlignMeter, AlignStats};
 
 use crate::SlotOptions;
-use crate::attend::PassAttend;
+use crate::attend::{PassAttend, Plan};
 use crate::chunks::Chunks;
 use crate::model_shape::{ModelShape, check_range, kernel};
+use crate::selective::see;
 use crate::transaction::Transaction;
 use layout::{Place, places};
 use specdec_core::{
-    Attend, BuildError, CacheError, KvCache, KvSegment, ModelSpec, Phase, Result, RowSpan, SeqId,
+    Attend, BuildError, CacheError, KvCache, KvSegment, ModelSpec, Phase, Result, RowSpan,
+    Selection, SeqId,
 };
 use specdec_kernels::{AttentionRow, Shift, SlotStore};
 use std::collections::BTreeMap;
@@ -209,6 +211,40 @@ impl AlignedCache {
         Ok(())
     }
 
+    /// Opens a pass.
+    pub(crate) fn open(
+        &mut self,
+        rows: &[RowSpan],
+        phase: Phase,
+        selection: &Selection,
+    ) -> Result<PassAttend<'_>> {
+        let next = Transaction::check(self.open.as_ref(), rows, phase, |seq| self.len(seq))?;
+        selection.check(rows, self.shape.layers)?;
+        let places = self.places(rows, phase);
+        let needs = places.iter().map(|(&seq, p)| self.missing(seq, p.columns));
+        self.reserve(needs.sum())?;
+        self.align(&places)?;
+        self.meter.pass(rows.iter().map(|row| places[&row.seq].pad));
+        let described = rows.iter().map(|row| AttentionRow {
+            table: self.rows[&row.seq].table.clone(),
+            start: row.start,
+            len: row.len,
+        });
+        let padding = rows.iter().map(|row| places[&row.seq].pad).collect();
+        let select = |pass| see(pass, selection);
+        let passes = self
+            .shape
+            .passes(described.collect(), padding, &self.store, select)?;
+        let plan = Plan::new(passes, selection)?;
+        let open = self.open.insert(next);
+        Ok(PassAttend {
+            store: &mut self.store,
+            plan,
+            shape: &self.shape,
+            seen: open.seen(self.shape.layers),
+        })
+    }
+
     /// Forgets rows that have nothing.
     fn compact(&mut self) {
         let chunks = &mut self.chunks;
@@ -227,28 +263,7 @@ impl KvCache for AlignedCache {
     }
 
     fn begin<'a>(&'a mut self, rows: &[RowSpan], phase: Phase) -> Result<Box<dyn Attend + 'a>> {
-        let next = Transaction::check(self.open.as_ref(), rows, phase, |seq| self.len(seq))?;
-        let places = self.places(rows, phase);
-        let needs = places.iter().map(|(&seq, p)| self.missing(seq, p.columns));
-        self.reserve(needs.sum())?;
-        self.align(&places)?;
-        self.meter.pass(rows.iter().map(|row| places[&row.seq].pad));
-        let described = rows.iter().map(|row| AttentionRow {
-            table: self.rows[&row.seq].table.clone(),
-            start: row.start,
-            len: row.len,
-        });
-        let padding = rows.iter().map(|row| places[&row.seq].pad).collect();
-        let passes = self
-            .shape
-            .passes(described.collect(), padding, &self.store)?;
-        let open = self.open.insert(next);
-        Ok(Box::new(PassAttend {
-            store: &mut self.store,
-            passes,
-            shape: &self.shape,
-            seen: open.seen(self.shape.layers),
-        }))
+        Ok(Box::new(self.open(rows, phase, &Selection::default())?))
     }
 
     fn commit(&mut self, keep: &[usize]) -> Result<()> {

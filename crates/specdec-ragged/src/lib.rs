@@ -6,6 +6,7 @@ mod chunks;
 mod model_shape;
 mod row_lengths;
 mod schedule;
+mod selective;
 mod slots;
 mod strategy;
 mod transaction;

@@ -39,18 +39,21 @@ impl ModelShape {
         windows.try_fold(0, |most, w| w.map(|w| w.max(most)))
     }
 
-    /// The passes over these rows, each with the places of its chunks before its position 0.
+    /// The passes over these rows, each with the places of its chunks before its position 0; what
+    /// they see is left to `select`.
     pub(crate) fn passes(
         &self,
         rows: Vec<AttentionRow>,
         padding: Vec<usize>,
         store: &SlotStore,
+        select: impl FnOnce(AttentionPass) -> Result<AttentionPass, CacheError>,
     ) -> Result<Passes, CacheError> {
         let mut pass = AttentionPass::padded(rows, padding, store.chunk_len(), store.device())
             .map_err(kernel)?;
         if let Some(scale) = self.scale {
             pass = pass.scale(scale);
         }
+        let pass = select(pass)?;
         let mut passes = Passes::new();
         for &window in &self.windows {
             if !passes.iter().any(|(w, _)| *w == window) {

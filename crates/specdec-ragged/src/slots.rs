@@ -1,9 +1,11 @@
-use crate::attend::PassAttend;
+use crate::attend::{PassAttend, Plan};
 use crate::chunks::Chunks;
 use crate::model_shape::{ModelShape, Passes, check_range, kernel};
+use crate::selective::see;
 use crate::transaction::Transaction;
 use specdec_core::{
-    Attend, BuildError, CacheError, KvCache, KvSegment, ModelSpec, Phase, Result, RowSpan, SeqId,
+    Attend, BuildError, CacheError, KvCache, KvSegment, ModelSpec, Phase, Result, RowSpan,
+    Selection, SeqId,
 };
 use specdec_kernels::{AttentionRow, SlotStore};
 use std::collections::HashMap;
@@ -202,13 +204,42 @@ impl SlotCache {
         AttentionRow { table, start, len }
     }
 
-    fn passes(&self, rows: &[RowSpan]) -> Result<Passes, CacheError> {
+    fn passes(&self, rows: &[RowSpan], selection: &Selection) -> Result<Passes, CacheError> {
         let rows: Vec<AttentionRow> = rows
             .iter()
             .map(|row| self.row_of(row.seq, row.start, row.len))
             .collect();
         let padding = vec![0; rows.len()];
-        self.shape.passes(rows, padding, &self.store)
+        self.shape
+            .passes(rows, padding, &self.store, |pass| see(pass, selection))
+    }
+
+    /// Opens a pass.
+    pub(crate) fn open(
+        &mut self,
+        rows: &[RowSpan],
+        phase: Phase,
+        selection: &Selection,
+    ) -> Result<PassAttend<'_>> {
+        let next = Transaction::check(self.open.as_ref(), rows, phase, |seq| self.len(seq))?;
+        selection.check(rows, self.shape.layers)?;
+        let wanted = rows
+            .iter()
+            .map(|row| self.missing(row.seq, row.start + row.len))
+            .sum();
+        self.reserve(wanted)?;
+        for row in rows {
+            self.extend(row.seq, row.start + row.len);
+        }
+        let passes = self.passes(rows, selection)?;
+        let plan = Plan::new(passes, selection)?;
+        let open = self.open.insert(next);
+        Ok(PassAttend {
+            store: &mut self.store,
+            plan,
+            shape: &self.shape,
+            seen: open.seen(self.shape.layers),
+        })
     }
 
     fn held(&self, seq: SeqId) -> Range<usize> {
@@ -224,23 +255,7 @@ impl KvCache for SlotCache {
     }
 
     fn begin<'a>(&'a mut self, rows: &[RowSpan], phase: Phase) -> Result<Box<dyn Attend + 'a>> {
-        let next = Transaction::check(self.open.as_ref(), rows, phase, |seq| self.len(seq))?;
-        let wanted = rows
-            .iter()
-            .map(|row| self.missing(row.seq, row.start + row.len))
-            .sum();
-        self.reserve(wanted)?;
-        for row in rows {
-            self.extend(row.seq, row.start + row.len);
-        }
-        let passes = self.passes(rows)?;
-        let open = self.open.insert(next);
-        Ok(Box::new(PassAttend {
-            store: &mut self.store,
-            passes,
-            shape: &self.shape,
-            seen: open.seen(self.shape.layers),
-        }))
+        Ok(Box::new(self.open(rows, phase, &Selection::default())?))
     }
 
     fn commit(&mut self, keep: &[usize]) -> Result<()> {

@@ -1,6 +1,9 @@
+mod selective;
+
 use burn::prelude::*;
+use selective::{Reported, Sight};
 use specdec_core::{
-    Attend, CacheError, KvCache, KvSegment, ModelSpec, Phase, Result, RowSpan, SeqId,
+    Attend, CacheError, KvCache, KvSegment, ModelSpec, Phase, Result, RowSpan, Selection, SeqId,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,6 +33,8 @@ struct Pass {
     staged: BTreeMap<SeqId, Entries>,
     /// Layers attended to since the last `begin`.
     done: Vec<bool>,
+    /// What is attended to and reported.
+    selection: Selection,
 }
 
 impl Entries {
@@ -74,137 +79,13 @@ impl VecCache {
         staged.map_or(0, |entries| entries.len(self.width()))
     }
 
-    fn shape(&self, what: &'static str, tensor: &Tensor<3>, want: [usize; 3]) -> Result<()> {
-        let got = tensor.dims();
-        if got == want {
-            return Ok(());
-        }
-        Err(CacheError::Shape {
-            what,
-            got: got.to_vec(),
-            want: want.to_vec(),
-        }
-        .into())
-    }
-
-    /// What one query head sees: softmax of scaled products over the visible entries.
-    fn look(&self, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f32> {
-        let d = self.spec.head_dim;
-        let scale = self.spec.scale.map_or(1.0 / (d as f64).sqrt(), f64::from);
-        let dot = |k: &[f32]| -> f64 {
-            q.iter()
-                .zip(k)
-                .map(|(a, b)| f64::from(*a) * f64::from(*b))
-                .sum()
-        };
-        let scores: Vec<f64> = keys.iter().map(|k| scale * dot(k)).collect();
-        let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let weights: Vec<f64> = scores.iter().map(|s| (s - best).exp()).collect();
-        let sum: f64 = weights.iter().sum();
-        (0..d)
-            .map(|i| {
-                let mixed: f64 = weights
-                    .iter()
-                    .zip(values)
-                    .map(|(w, v)| w * f64::from(v[i]))
-                    .sum();
-                (mixed / sum) as f32
-            })
-            .collect()
-    }
-}
-
-fn read(tensor: Tensor<3>) -> Result<Vec<f32>> {
-    tensor
-        .into_data()
-        .try_into_vec_as::<f32>()
-        .map_err(|e| CacheError::Kernel(format!("a tensor cannot be read: {e:?}").into()).into())
-}
-
-struct VecAttend<'a>(&'a mut VecCache);
-
-impl Attend for VecAttend<'_> {
-    fn attend(
+    /// Opens a pass.
+    fn open(
         &mut self,
-        layer: usize,
-        q: Tensor<3>,
-        k: Tensor<3>,
-        v: Tensor<3>,
-    ) -> Result<Tensor<3>> {
-        let cache = &mut *self.0;
-        let (width, d) = (cache.width(), cache.spec.head_dim);
-        let (heads, kv_heads, layers) = (cache.spec.heads, cache.spec.kv_heads, cache.spec.layers);
-        let pass = cache.pass.as_ref().ok_or(CacheError::NoPass)?;
-        let tokens: usize = pass.rows.iter().map(|row| row.len).sum();
-        if pass.done.get(layer) != Some(&false) {
-            return Err(CacheError::Layer { layer, layers }.into());
-        }
-        cache.shape("q", &q, [tokens, heads, d])?;
-        cache.shape("k", &k, [tokens, kv_heads, d])?;
-        cache.shape("v", &v, [tokens, kv_heads, d])?;
-        let (q, k, v) = (read(q)?, read(k)?, read(v)?);
-
-        let pass = cache.pass.as_mut().ok_or(CacheError::NoPass)?;
-        pass.done[layer] = true;
-        let mut at = 0;
-        for row in &pass.rows {
-            let staged = pass
-                .staged
-                .entry(row.seq)
-                .or_insert_with(|| Entries::new(layers));
-            let new = at * width..(at + row.len) * width;
-            staged.0[layer].0.extend_from_slice(&k[new.clone()]);
-            staged.0[layer].1.extend_from_slice(&v[new]);
-            at += row.len;
-        }
-
-        let rows = pass.rows.clone();
-        let cache = &*cache;
-        let mut out = Vec::with_capacity(q.len());
-        let mut at = 0;
-        for row in rows {
-            let none = (Vec::new(), Vec::new());
-            let held = cache.sequences.get(&row.seq).map_or(&none, |e| &e.0[layer]);
-            let staged = cache
-                .pass
-                .as_ref()
-                .and_then(|pass| pass.staged.get(&row.seq));
-            let staged = staged.map_or(&none, |e| &e.0[layer]);
-            let keys: Vec<&[f32]> = held.0.chunks(width).chain(staged.0.chunks(width)).collect();
-            let values: Vec<&[f32]> = held.1.chunks(width).chain(staged.1.chunks(width)).collect();
-            for position in row.start..row.start + row.len {
-                let first = match cache.spec.window(layer) {
-                    Some(window) => (position + 1).saturating_sub(window),
-                    None => 0,
-                };
-                for head in 0..heads {
-                    let g = head / (heads / kv_heads);
-                    let of_head = |entries: &[&'_ [f32]]| -> Vec<Vec<f32>> {
-                        let seen = &entries[first..=position];
-                        seen.iter()
-                            .map(|e| e[g * d..(g + 1) * d].to_vec())
-                            .collect()
-                    };
-                    let (ks, vs) = (of_head(&keys), of_head(&values));
-                    let ks: Vec<&[f32]> = ks.iter().map(Vec::as_slice).collect();
-                    let vs: Vec<&[f32]> = vs.iter().map(Vec::as_slice).collect();
-                    let from = (at * heads + head) * d;
-                    out.extend(cache.look(&q[from..from + d], &ks, &vs));
-                }
-                at += 1;
-            }
-        }
-        let data = TensorData::new(out, [tokens, heads, d]);
-        Ok(Tensor::from_data(data, &cache.spec.device))
-    }
-}
-
-impl KvCache for VecCache {
-    fn len(&self, seq: SeqId) -> usize {
-        self.sequences.get(&seq).map_or(0, |e| e.len(self.width()))
-    }
-
-    fn begin<'a>(&'a mut self, rows: &[RowSpan], phase: Phase) -> Result<Box<dyn Attend + 'a>> {
+        rows: &[RowSpan],
+        phase: Phase,
+        selection: &Selection,
+    ) -> Result<VecAttend<'_>> {
         let drafting = self
             .pass
             .as_ref()
@@ -233,6 +114,7 @@ impl KvCache for VecCache {
                 .into());
             }
         }
+        selection.check(rows, self.spec.layers)?;
         let done = vec![false; self.spec.layers];
         let staged = self
             .pass
@@ -243,8 +125,147 @@ impl KvCache for VecCache {
             rows: rows.to_vec(),
             staged,
             done,
+            selection: selection.clone(),
         });
-        Ok(Box::new(VecAttend(self)))
+        Ok(VecAttend(self))
+    }
+
+    fn shape(&self, what: &'static str, tensor: &Tensor<3>, want: [usize; 3]) -> Result<()> {
+        let got = tensor.dims();
+        if got == want {
+            return Ok(());
+        }
+        Err(CacheError::Shape {
+            what,
+            got: got.to_vec(),
+            want: want.to_vec(),
+        }
+        .into())
+    }
+
+    /// What one query head sees, softmax of scaled products over the visible entries, and the
+    /// weights of these.
+    fn look(&self, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> (Vec<f32>, Vec<f64>) {
+        let d = self.spec.head_dim;
+        let scale = self.spec.scale.map_or(1.0 / (d as f64).sqrt(), f64::from);
+        let dot = |k: &[f32]| -> f64 {
+            q.iter()
+                .zip(k)
+                .map(|(a, b)| f64::from(*a) * f64::from(*b))
+                .sum()
+        };
+        let scores: Vec<f64> = keys.iter().map(|k| scale * dot(k)).collect();
+        let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|s| (s - best).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        let mixed = (0..d).map(|i| {
+            let values = weights.iter().zip(values);
+            let mixed: f64 = values.map(|(w, v)| w * f64::from(v[i])).sum();
+            (mixed / sum) as f32
+        });
+        (mixed.collect(), weights.iter().map(|w| w / sum).collect())
+    }
+}
+
+fn read(tensor: Tensor<3>) -> Result<Vec<f32>> {
+    tensor
+        .into_data()
+        .try_into_vec_as::<f32>()
+        .map_err(|e| CacheError::Kernel(format!("a tensor cannot be read: {e:?}").into()).into())
+}
+
+struct VecAttend<'a>(&'a mut VecCache);
+
+impl Attend for VecAttend<'_> {
+    fn attend(
+        &mut self,
+        layer: usize,
+        q: Tensor<3>,
+        k: Tensor<3>,
+        v: Tensor<3>,
+    ) -> Result<Tensor<3>> {
+        Ok(self.run(layer, q, k, v)?.0)
+    }
+}
+
+impl VecAttend<'_> {
+    fn run(
+        &mut self,
+        layer: usize,
+        q: Tensor<3>,
+        k: Tensor<3>,
+        v: Tensor<3>,
+    ) -> Result<(Tensor<3>, Reported)> {
+        let cache = &mut *self.0;
+        let (width, d) = (cache.width(), cache.spec.head_dim);
+        let (heads, kv_heads, layers) = (cache.spec.heads, cache.spec.kv_heads, cache.spec.layers);
+        let pass = cache.pass.as_ref().ok_or(CacheError::NoPass)?;
+        let tokens: usize = pass.rows.iter().map(|row| row.len).sum();
+        if pass.done.get(layer) != Some(&false) {
+            return Err(CacheError::Layer { layer, layers }.into());
+        }
+        cache.shape("q", &q, [tokens, heads, d])?;
+        cache.shape("k", &k, [tokens, kv_heads, d])?;
+        cache.shape("v", &v, [tokens, kv_heads, d])?;
+        let (q, k, v) = (read(q)?, read(k)?, read(v)?);
+
+        let pass = cache.pass.as_mut().ok_or(CacheError::NoPass)?;
+        pass.done[layer] = true;
+        let mut at = 0;
+        for row in &pass.rows {
+            let staged = pass
+                .staged
+                .entry(row.seq)
+                .or_insert_with(|| Entries::new(layers));
+            let new = at * width..(at + row.len) * width;
+            staged.0[layer].0.extend_from_slice(&k[new.clone()]);
+            staged.0[layer].1.extend_from_slice(&v[new]);
+            at += row.len;
+        }
+
+        let (rows, selection) = (pass.rows.clone(), pass.selection.clone());
+        let cache = &*cache;
+        let mut out = Vec::with_capacity(q.len());
+        let mut reported = Reported::new(&selection, &rows, kv_heads);
+        let mut at = 0;
+        for (number, row) in rows.into_iter().enumerate() {
+            let sight = Sight::new(&selection, number, row, (layer, cache.spec.window(layer)));
+            let none = (Vec::new(), Vec::new());
+            let held = cache.sequences.get(&row.seq).map_or(&none, |e| &e.0[layer]);
+            let staged = cache
+                .pass
+                .as_ref()
+                .and_then(|pass| pass.staged.get(&row.seq));
+            let staged = staged.map_or(&none, |e| &e.0[layer]);
+            let keys: Vec<&[f32]> = held.0.chunks(width).chain(staged.0.chunks(width)).collect();
+            let values: Vec<&[f32]> = held.1.chunks(width).chain(staged.1.chunks(width)).collect();
+            for position in row.start..row.start + row.len {
+                let seen = sight.of(position);
+                for head in 0..heads {
+                    let g = head / (heads / kv_heads);
+                    let mine = g * d..(g + 1) * d;
+                    let ks: Vec<&[f32]> = seen.iter().map(|&p| &keys[p][mine.clone()]).collect();
+                    let vs: Vec<&[f32]> = seen.iter().map(|&p| &values[p][mine.clone()]).collect();
+                    let from = (at * heads + head) * d;
+                    let (mixed, weights) = cache.look(&q[from..from + d], &ks, &vs);
+                    out.extend(mixed);
+                    reported.add(at, g, heads / kv_heads, (&seen, &weights));
+                }
+                at += 1;
+            }
+        }
+        let data = TensorData::new(out, [tokens, heads, d]);
+        Ok((Tensor::from_data(data, &cache.spec.device), reported))
+    }
+}
+
+impl KvCache for VecCache {
+    fn len(&self, seq: SeqId) -> usize {
+        self.sequences.get(&seq).map_or(0, |e| e.len(self.width()))
+    }
+
+    fn begin<'a>(&'a mut self, rows: &[RowSpan], phase: Phase) -> Result<Box<dyn Attend + 'a>> {
+        Ok(Box::new(self.open(rows, phase, &Selection::default())?))
     }
 
     fn commit(&mut self, keep: &[usize]) -> Result<()> {

@@ -9,6 +9,7 @@ mod pitfalls;
 mod pitfalls_batch;
 mod row_lengths;
 mod scheduling;
+mod selective;
 mod slots;
 mod state_machine;
 mod world;

@@ -1,0 +1,408 @@
+//! Caches that watch, poison and lie; passes by hand; models.
+
+use burn::prelude::*;
+use specdec_core::{
+    Attend, Completion, Decoder, Event, KvCache, KvSegment, ModelSpec, Phase, Request, Result,
+    RowSpan, Selection, SelectiveAttend, SelectiveCache, SeqId, TargetModel, Weighed,
+};
+use specdec_models::{MemoryTensors, ModelConfig, Transformer};
+use specdec_ragged::{SlotCache, SlotOptions};
+use specdec_testkit::weights::{Family, tiny};
+use specdec_vegas::{Candidates, CheckedConfig, Select, Vegas, VegasConfig};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+pub(crate) type Target = Arc<dyn TargetModel>;
+pub(crate) type Log<T> = Arc<Mutex<Vec<T>>>;
+
+pub(crate) fn device() -> Device {
+    Device::flex()
+}
+
+/// Two layers with soft attention, 288 tokens.
+pub(crate) fn transformer() -> Target {
+    let tiny = tiny(Family::Llama, 5);
+    let config = ModelConfig::from_json(&tiny.config).expect("a good config");
+    let tensors: MemoryTensors = tiny.tensors.into_iter().collect();
+    let model = Transformer::from_tensors(&config, &tensors, &device());
+    Arc::new(model.expect("good tensors"))
+}
+
+pub(crate) fn prompt(len: usize, vocab: u32) -> Vec<u32> {
+    (0..len as u32)
+        .map(|i| (i * i * 7 + i * 3 + 1) % vocab)
+        .collect()
+}
+
+/// Small chunks, so that rows cross their borders.
+pub(crate) fn slots(spec: &ModelSpec) -> SlotCache {
+    let options = SlotOptions {
+        chunk: 5,
+        ..SlotOptions::default()
+    };
+    SlotCache::with_options(spec, &options).expect("good options")
+}
+
+/// Nothing is kept but what weighs most.
+pub(crate) fn bare(ratio: f64, min: usize) -> CheckedConfig {
+    let config = VegasConfig {
+        ratio,
+        min,
+        ..VegasConfig::paper()
+    };
+    config.check().expect("a good config")
+}
+
+/// What a rule was asked, and what it chose.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) seq: SeqId,
+    pub(crate) count: usize,
+    pub(crate) keys: usize,
+    pub(crate) budget: usize,
+    pub(crate) weights: Vec<f32>,
+    pub(crate) chosen: Option<Vec<u32>>,
+}
+
+/// A rule that writes down what it is asked.
+#[derive(Debug, Default)]
+pub(crate) struct Recording<S> {
+    inner: S,
+    log: Log<Asked>,
+}
+
+impl<S> Recording<S> {
+    pub(crate) fn new(inner: S) -> (Self, Log<Asked>) {
+        let log = Log::default();
+        let own = Arc::clone(&log);
+        (Self { inner, log: own }, log)
+    }
+}
+
+impl<S: Select> Select for Recording<S> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn needs_weights(&self) -> bool {
+        self.inner.needs_weights()
+    }
+
+    fn select(&self, from: &Candidates<'_>) -> Option<Vec<u32>> {
+        let chosen = self.inner.select(from);
+        self.log.lock().expect("no panic").push(Asked {
+            seq: from.seq,
+            count: from.count,
+            keys: from.keys,
+            budget: from.budget,
+            weights: from.weights.to_vec(),
+            chosen: chosen.clone(),
+        });
+        chosen
+    }
+}
+
+/// A rule by layer.
+#[derive(Debug)]
+pub(crate) struct ByLayer(pub(crate) fn(usize) -> Option<Vec<u32>>);
+
+impl Select for ByLayer {
+    fn name(&self) -> &'static str {
+        "by layer"
+    }
+
+    fn needs_weights(&self) -> bool {
+        false
+    }
+
+    fn select(&self, from: &Candidates<'_>) -> Option<Vec<u32>> {
+        (self.0)(from.layer)
+    }
+}
+
+/// What happens to the passes of a [`Hooked`] cache.
+pub(crate) trait Hook: Send {
+    fn begun(&mut self, _rows: &[RowSpan], _phase: Phase, _selection: &Selection) {}
+
+    fn entries(&mut self, _layer: usize, k: Tensor<3>, v: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
+        (k, v)
+    }
+
+    fn weights(&mut self, weights: Tensor<3>) -> Tensor<3> {
+        weights
+    }
+
+    fn committed(&mut self, _cache: &mut dyn SelectiveCache) {}
+}
+
+/// A cache with a hook.
+pub(crate) struct Hooked<C, H> {
+    pub(crate) inner: C,
+    pub(crate) hook: H,
+}
+
+struct HookedAttend<'a, H> {
+    inner: Box<dyn SelectiveAttend + 'a>,
+    hook: &'a mut H,
+}
+
+impl<H: Hook> Attend for HookedAttend<'_, H> {
+    fn attend(
+        &mut self,
+        layer: usize,
+        q: Tensor<3>,
+        k: Tensor<3>,
+        v: Tensor<3>,
+    ) -> Result<Tensor<3>> {
+        let (k, v) = self.hook.entries(layer, k, v);
+        self.inner.attend(layer, q, k, v)
+    }
+}
+
+impl<H: Hook> SelectiveAttend for HookedAttend<'_, H> {
+    fn attend_weighed(
+        &mut self,
+        layer: usize,
+        q: Tensor<3>,
+        k: Tensor<3>,
+        v: Tensor<3>,
+    ) -> Result<Weighed> {
+        let (k, v) = self.hook.entries(layer, k, v);
+        let mut weighed = self.inner.attend_weighed(layer, q, k, v)?;
+        weighed.weights = weighed.weights.map(|weights| self.hook.weights(weights));
+        Ok(weighed)
+    }
+}
+
+impl<C: SelectiveCache, H: Hook> KvCache for Hooked<C, H> {
+    fn len(&self, seq: SeqId) -> usize {
+        self.inner.len(seq)
+    }
+
+    fn begin<'a>(&'a mut self, rows: &[RowSpan], phase: Phase) -> Result<Box<dyn Attend + 'a>> {
+        let inner = self
+            .inner
+            .begin_selective(rows, phase, &Selection::default())?;
+        self.hook.begun(rows, phase, &Selection::default());
+        let hook = &mut self.hook;
+        Ok(Box::new(HookedAttend { inner, hook }))
+    }
+
+    fn commit(&mut self, keep: &[usize]) -> Result<()> {
+        self.inner.commit(keep)?;
+        self.hook.committed(&mut self.inner);
+        Ok(())
+    }
+
+    fn rollback(&mut self) {
+        self.inner.rollback();
+    }
+
+    fn evict(&mut self, seq: SeqId) {
+        self.inner.evict(seq);
+    }
+
+    fn export(&self, seq: SeqId, range: Range<usize>) -> Result<KvSegment> {
+        self.inner.export(seq, range)
+    }
+
+    fn import(&mut self, seq: SeqId, segment: &KvSegment) -> Result<()> {
+        self.inner.import(seq, segment)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.inner.memory_bytes()
+    }
+}
+
+impl<C: SelectiveCache, H: Hook> SelectiveCache for Hooked<C, H> {
+    fn begin_selective<'a>(
+        &'a mut self,
+        rows: &[RowSpan],
+        phase: Phase,
+        selection: &Selection,
+    ) -> Result<Box<dyn SelectiveAttend + 'a>> {
+        let inner = self.inner.begin_selective(rows, phase, selection)?;
+        self.hook.begun(rows, phase, selection);
+        let hook = &mut self.hook;
+        Ok(Box::new(HookedAttend { inner, hook }))
+    }
+}
+
+/// A pass that a cache was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Begun {
+    pub(crate) rows: Vec<RowSpan>,
+    pub(crate) phase: Phase,
+    pub(crate) selection: Selection,
+}
+
+/// Writes down every pass.
+#[derive(Default)]
+pub(crate) struct Spy(pub(crate) Log<Begun>);
+
+impl Hook for Spy {
+    fn begun(&mut self, rows: &[RowSpan], phase: Phase, selection: &Selection) {
+        self.0.lock().expect("no panic").push(Begun {
+            rows: rows.to_vec(),
+            phase,
+            selection: selection.clone(),
+        });
+    }
+}
+
+/// A slot cache whose passes are written down.
+pub(crate) fn spied(spec: &ModelSpec) -> (Hooked<SlotCache, Spy>, Log<Begun>) {
+    let log = Log::default();
+    let hook = Spy(Arc::clone(&log));
+    let inner = slots(spec);
+    (Hooked { inner, hook }, log)
+}
+
+/// Writes NaN behind every row that was committed.
+pub(crate) struct Poison {
+    pub(crate) spec: ModelSpec,
+    pub(crate) ahead: usize,
+    rows: Vec<SeqId>,
+}
+
+impl Poison {
+    pub(crate) fn slots(spec: &ModelSpec, ahead: usize) -> Hooked<SlotCache, Self> {
+        let spec = spec.clone();
+        let inner = slots(&spec);
+        let rows = Vec::new();
+        let hook = Self { spec, ahead, rows };
+        Hooked { inner, hook }
+    }
+}
+
+impl Hook for Poison {
+    fn begun(&mut self, rows: &[RowSpan], _: Phase, _: &Selection) {
+        self.rows = rows.iter().map(|row| row.seq).collect();
+    }
+
+    fn committed(&mut self, cache: &mut dyn SelectiveCache) {
+        for &seq in &self.rows {
+            let row = span(seq.0, cache.len(seq), self.ahead);
+            let nan = |heads| {
+                Tensor::full(
+                    [row.len, heads, self.spec.head_dim],
+                    f32::NAN,
+                    &self.spec.device,
+                )
+            };
+            let mut attend = cache.begin(&[row], Phase::Draft).expect("a draft pass");
+            for layer in 0..self.spec.layers {
+                let (q, kv) = (nan(self.spec.heads), nan(self.spec.kv_heads));
+                attend.attend(layer, q, kv.clone(), kv).expect("attention");
+            }
+            drop(attend);
+            cache.rollback();
+        }
+    }
+}
+
+pub(crate) fn span(seq: u64, start: usize, len: usize) -> RowSpan {
+    let seq = SeqId(seq);
+    RowSpan { seq, start, len }
+}
+
+/// A tensor `[T, heads, 4]` by token and head.
+pub(crate) fn tensor(
+    tokens: usize,
+    heads: usize,
+    of: impl Fn(usize, usize) -> [f32; 4],
+) -> Tensor<3> {
+    let values = (0..tokens).flat_map(|t| (0..heads).map(move |h| (t, h)));
+    let values: Vec<f32> = values.flat_map(|(t, h)| of(t, h)).collect();
+    Tensor::from_data(TensorData::new(values, [tokens, heads, 4]), &device())
+}
+
+/// A model's shape for passes by hand: head dimension 4, scale 1.
+pub(crate) fn by_hand(layers: usize, heads: usize, kv_heads: usize) -> ModelSpec {
+    let mut spec = ModelSpec::new(16, layers, 4, &device()).with_heads(heads, kv_heads, 4);
+    spec.scale = Some(1.0);
+    spec
+}
+
+/// One pass; `of` gives queries, keys and values of a layer. The attended values, per layer.
+pub(crate) fn pass(
+    cache: &mut dyn KvCache,
+    rows: &[RowSpan],
+    phase: Phase,
+    layers: usize,
+    of: impl Fn(usize) -> [Tensor<3>; 3],
+) -> Vec<Vec<f32>> {
+    let mut attend = cache.begin(rows, phase).expect("a legal pass");
+    let layers = (0..layers).map(|layer| {
+        let [q, k, v] = of(layer);
+        let out = attend.attend(layer, q, k, v).expect("attention");
+        out.into_data().try_into_vec_as::<f32>().expect("numbers")
+    });
+    layers.collect()
+}
+
+/// A pass whose numbers do not matter: all keys alike, values by position.
+pub(crate) fn flat(
+    cache: &mut dyn KvCache,
+    rows: &[RowSpan],
+    phase: Phase,
+    spec: &ModelSpec,
+) -> Vec<Vec<f32>> {
+    let positions: Vec<usize> = rows
+        .iter()
+        .flat_map(|row| row.start..row.start + row.len)
+        .collect();
+    let tokens = positions.len();
+    pass(cache, rows, phase, spec.layers, |_| {
+        [
+            tensor(tokens, spec.heads, |_, _| [0.0; 4]),
+            tensor(tokens, spec.kv_heads, |_, _| [0.0; 4]),
+            tensor(tokens, spec.kv_heads, |t, g| {
+                [positions[t] as f32, g as f32, 1.0, 0.0]
+            }),
+        ]
+    })
+}
+
+/// Commits a flat pass over a whole sequence.
+pub(crate) fn fill(cache: &mut dyn KvCache, seq: u64, len: usize, spec: &ModelSpec) {
+    let start = cache.len(SeqId(seq));
+    flat(cache, &[span(seq, start, len)], Phase::Prefill, spec);
+    cache.commit(&[len]).expect("a commit");
+}
+
+/// A decoder's events until it is idle, with something done after every step.
+pub(crate) fn run(
+    decoder: &mut Decoder,
+    mut after: impl FnMut(&Decoder),
+) -> BTreeMap<SeqId, Completion> {
+    let mut done = BTreeMap::new();
+    while !decoder.is_idle() {
+        for event in decoder.step().expect("decoding") {
+            match event {
+                Event::Finished(completion) => {
+                    done.insert(completion.seq, completion);
+                }
+                Event::Failed { error, .. } => panic!("a row failed: {error}"),
+                _ => {}
+            }
+        }
+        after(decoder);
+    }
+    done
+}
+
+/// The tokens of plain decoding.
+pub(crate) fn plain(target: &Target, request: Request) -> Completion {
+    let cache = slots(target.spec());
+    specdec_testkit::oracle::plain_run(target, cache, [request])
+        .expect("plain decoding")
+        .remove(0)
+}
+
+/// A Vegas over slots.
+pub(crate) fn vegas(target: &Target, config: CheckedConfig) -> Vegas<SlotCache> {
+    Vegas::new(slots(target.spec()), target.spec(), config)
+}
