@@ -331,11 +331,6 @@ impl<C: SelectiveCache> KvCache for Vegas<C> {
     fn evict(&mut self, seq: SeqId) {
         self.inner.evict(seq);
         self.known.forget(seq);
-        if let Some(open) = &mut self.open {
-            for (_, _, fate) in open.rows.iter_mut().filter(|(of, _, _)| *of == seq) {
-                *fate = Fate::Stay;
-            }
-        }
     }
 
     fn export(&self, seq: SeqId, range: Range<usize>) -> Result<KvSegment> {

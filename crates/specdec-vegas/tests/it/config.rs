@@ -79,6 +79,13 @@ fn options_out_of_range_are_named() {
             },
         ),
         (
+            "page",
+            VegasConfig {
+                page: 0,
+                ..good.clone()
+            },
+        ),
+        (
             "plain_refresh",
             VegasConfig {
                 plain_refresh: 0,
@@ -110,7 +117,7 @@ fn reserved_positions_count_and_sinks_come_first() {
         let rule = Ranked {
             sinks,
             recent,
-            coverage: None,
+            ..Ranked::default()
         };
         rule.select(&from(&weights, 1, budget)).expect("some")
     };
@@ -122,7 +129,7 @@ fn reserved_positions_count_and_sinks_come_first() {
     let all = Ranked {
         sinks: 2,
         recent: 3,
-        coverage: None,
+        ..Ranked::default()
     };
     assert_eq!(all.select(&from(&weights, 1, 20)), None);
     assert_eq!(all.select(&from(&weights, 1, 99)), None);
@@ -137,6 +144,7 @@ fn coverage_keeps_what_reaches_its_share() {
             sinks,
             recent,
             coverage,
+            page: 1,
         };
         rule.select(&from(&weights, least, budget))
     };
@@ -181,6 +189,43 @@ fn coverage_keeps_all_only_when_it_must() {
     assert_eq!(config(Some(0.9), Some(20)).budget(100, 90), 20);
     assert!(config(None, None).keeps_all(40, 4));
     assert!(!config(None, None).keeps_all(40, 5));
+}
+
+/// Pages of four over ten candidates: the last one is short.
+#[test]
+fn pages_are_kept_whole() {
+    let weights = [0.0, 0.3, 0.0, 0.0, 0.1, 0.1, 0.1, 0.1, 0.35, 0.0];
+    let chosen = |rule: Ranked, budget| {
+        let rule = Ranked { page: 4, ..rule };
+        rule.select(&from(&weights, 1, budget))
+    };
+    let bare = Ranked::default();
+    assert_eq!(chosen(bare, 4), Some(vec![4, 5, 6, 7]));
+    assert_eq!(chosen(bare, 7), Some(vec![4, 5, 6, 7]));
+    assert_eq!(chosen(bare, 8), Some(vec![4, 5, 6, 7, 8, 9]));
+    // Less than a page is a page, all is all.
+    assert_eq!(chosen(bare, 1), Some(vec![4, 5, 6, 7]));
+    assert_eq!(chosen(bare, 0), Some(vec![]));
+    assert_eq!(chosen(bare, 10), None);
+    let sinks = Ranked { sinks: 1, ..bare };
+    assert_eq!(chosen(sinks, 4), Some(vec![0, 1, 2, 3]));
+    assert_eq!(chosen(sinks, 8), Some((0..8).collect()));
+    let recent = Ranked { recent: 2, ..bare };
+    assert_eq!(chosen(recent, 4), Some(vec![8, 9]));
+    let more = Ranked { recent: 3, ..bare };
+    assert_eq!(chosen(more, 8), Some((4..10).collect()));
+    let share = |share| Ranked {
+        coverage: Some(share),
+        ..bare
+    };
+    assert_eq!(chosen(share(0.3), 10), Some(vec![4, 5, 6, 7]));
+    assert_eq!(chosen(share(0.5), 10), Some((4..10).collect()));
+    assert_eq!(chosen(share(1.0), 10), None);
+    // Pages of one and of none are single positions.
+    for page in [0, 1] {
+        let rule = Ranked { page, ..bare };
+        assert_eq!(rule.select(&from(&weights, 1, 2)), Some(vec![1, 8]));
+    }
 }
 
 /// The baselines spend the same budget.

@@ -576,6 +576,12 @@ fn what_is_not_committed_ranks_nothing() {
     flat(&mut cache, &[span(0, 22, 1)], Phase::Draft, &spec);
     cache.rollback();
     assert_eq!(tails(&log, 0).last(), Some(&(22, Some(21))));
+    // Of a prefill only what is kept is a candidate.
+    flat(&mut cache, &[span(2, 0, 20)], Phase::Prefill, &spec);
+    cache.commit(&[12]).expect("a commit");
+    flat(&mut cache, &[span(2, 12, 1)], Phase::Draft, &spec);
+    cache.rollback();
+    assert_eq!(tails(&log, 2), [(12, Some(12))]);
     // A row that is evicted while its pass is open is forgotten.
     fill(&mut cache, 1, 20, &spec);
     flat(

@@ -125,10 +125,10 @@ fn setups() -> impl proptest::strategy::Strategy<Value = Setup> {
         (0usize..3, 0usize..4),
         prop::option::of(prop_oneof![Just(0.5), Just(1.0)]),
         collect,
-        (1usize..4, prop::option::of(0usize..6)),
+        (1usize..4, prop::option::of(0usize..6), 1usize..5),
     )
         .prop_map(
-            |((ratio, min), (sinks, recent), coverage, collect, (plain_refresh, more))| {
+            |((ratio, min), (sinks, recent), coverage, collect, (plain_refresh, more, page))| {
                 VegasConfig {
                     ratio,
                     min,
@@ -137,6 +137,7 @@ fn setups() -> impl proptest::strategy::Strategy<Value = Setup> {
                     recent,
                     coverage,
                     collect,
+                    page,
                     plain_refresh,
                 }
             },
