@@ -1,6 +1,6 @@
 //! The seam to whatever proposes tokens.
 
-use crate::sampling::{History, Proposed, Sampler};
+use crate::sampling::{History, PickedCandidate, Proposed, Sampler};
 use crate::{BuildError, KvCache, ModelSpec, Phase, Result, SeqId, TargetModel, Token};
 use burn::prelude::*;
 use std::ops::Range;
@@ -98,6 +98,24 @@ impl<'a> DraftRow<'a> {
         let tokens = [self.tokens, drafted].concat();
         self.sampler
             .propose(History::new(&tokens, self.prompt_len), logits)
+    }
+
+    /// As [`pick`](Self::pick), from scores of a few candidates: see
+    /// [`Sampler::propose_among`].
+    ///
+    /// * `vocab` is the target's vocabulary;
+    /// * `candidates` `[K]` are different tokens, `scores` `[K]` theirs, as logits.
+    pub fn pick_among(
+        &self,
+        drafted: &[Token],
+        vocab: usize,
+        candidates: &[Token],
+        scores: &[f32],
+    ) -> Option<PickedCandidate> {
+        let tokens = [self.tokens, drafted].concat();
+        let history = History::new(&tokens, self.prompt_len);
+        self.sampler
+            .propose_among(history, vocab, candidates, scores)
     }
 }
 

@@ -1,9 +1,11 @@
+mod among;
 mod noise;
 mod params;
 mod rules;
 mod sampler;
 mod warp;
 
+pub use among::PickedCandidate;
 pub use noise::{Noise, PositionNoise};
 pub use params::SamplingParams;
 pub use rules::{AllowOnly, Ban, Bias, History, LogitRule, MinNewTokens, Penalties};

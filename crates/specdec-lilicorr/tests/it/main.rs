@@ -1,0 +1,10 @@
+//! Tests of the block-parallel drafter, its head, its files and its training.
+
+mod checkpoint;
+mod drafting;
+mod enumeration;
+mod golden;
+mod lossless;
+mod paths;
+mod reference;
+mod world;
