@@ -80,7 +80,11 @@ fn with_context(model: &Model) -> SlotCache {
 fn decode(c: &mut Criterion) {
     for (name, dtype, activations) in [
         ("Q4_1 file", WeightDtype::Stored, Activations::Float),
-        ("Q4_1 file, int8 activations", WeightDtype::Stored, Activations::Int8),
+        (
+            "Q4_1 file, int8 activations",
+            WeightDtype::Stored,
+            Activations::Int8,
+        ),
         ("f32", WeightDtype::F32, Activations::Float),
     ] {
         let Some(model) = open(dtype, activations) else {
