@@ -559,9 +559,11 @@ fn what_is_not_committed_ranks_nothing() {
     let spec = by_hand(1, 1, 1);
     let (inner, log) = spied(&spec);
     let mut cache = Vegas::new(inner, &spec, bare(0.1, 1));
+    let meter = cache.meter();
     fill(&mut cache, 0, 20, &spec);
     flat(&mut cache, &[span(0, 20, 3)], Phase::Verify, &spec);
     cache.commit(&[0]).expect("a commit");
+    assert_eq!(meter.read().collected_rows, 1);
     flat(&mut cache, &[span(0, 20, 3)], Phase::Verify, &spec);
     assert!(cache.commit(&[4]).is_err());
     cache.rollback();
@@ -592,6 +594,9 @@ fn what_is_not_committed_ranks_nothing() {
     );
     cache.evict(SeqId(0));
     cache.commit(&[0, 2]).expect("a commit");
+    flat(&mut cache, &[span(0, 0, 1)], Phase::Draft, &spec);
+    cache.rollback();
+    assert_eq!(tails(&log, 0).last(), Some(&(0, None)));
     fill(&mut cache, 0, 1, &spec);
     flat(
         &mut cache,

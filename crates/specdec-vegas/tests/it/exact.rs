@@ -6,8 +6,8 @@ use crate::world::{
 };
 use burn::prelude::*;
 use specdec_core::{
-    Block, Decoder, DecoderBuilder, Error, FixedLength, KvCache, KvSegment, Phase, Request,
-    RowSpan, Selection, SeqId, TargetModel,
+    Block, Decoder, DecoderBuilder, DraftContext, DraftRow, Drafter, Error, FixedLength, KvCache,
+    KvSegment, Phase, Request, RowSpan, Selection, SeqId, TargetModel,
 };
 use specdec_ragged::SlotCache;
 use specdec_testkit::HashLm;
@@ -299,31 +299,34 @@ fn t20_each_layer_has_its_own_keys() {
     assert_eq!(drafted(|_| Some(vec![])), [10.0; 4]);
 }
 
+/// A shared target is a target.
+struct Shared(Target);
+
+impl TargetModel for Shared {
+    fn spec(&self) -> &specdec_core::ModelSpec {
+        self.0.spec()
+    }
+    fn forward(
+        &self,
+        block: &Block,
+        attend: &mut dyn specdec_core::Attend,
+        taps: &[usize],
+    ) -> specdec_core::Result<specdec_core::Forward> {
+        self.0.forward(block, attend, taps)
+    }
+    fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        self.0.logits(hidden)
+    }
+    fn embed(&self, tokens: Tensor<1, Int>) -> Tensor<2> {
+        self.0.embed(tokens)
+    }
+}
+
 /// An error of the target in the middle of a draft leaves the cache as it was.
 #[test]
 fn a_failed_draft_leaves_nothing_behind() {
     let target = transformer();
     let want = plain(&target, Request::new(prompt(20, 288)).max_new_tokens(20));
-    struct Shared(Target);
-    impl TargetModel for Shared {
-        fn spec(&self) -> &specdec_core::ModelSpec {
-            self.0.spec()
-        }
-        fn forward(
-            &self,
-            block: &Block,
-            attend: &mut dyn specdec_core::Attend,
-            taps: &[usize],
-        ) -> specdec_core::Result<specdec_core::Forward> {
-            self.0.forward(block, attend, taps)
-        }
-        fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-            self.0.logits(hidden)
-        }
-        fn embed(&self, tokens: Tensor<1, Int>) -> Tensor<2> {
-            self.0.embed(tokens)
-        }
-    }
     let flaky = specdec_testkit::scripted::FlakyTarget::new(
         Shared(Arc::clone(&target)),
         [1, 4, 5, 9, 15, 16, 22],
@@ -356,4 +359,35 @@ fn a_failed_draft_leaves_nothing_behind() {
     }
     assert_eq!(failed, 7);
     assert_eq!(tokens, Some(want.tokens));
+}
+
+/// A drafter by itself takes back what it staged before the target failed.
+#[test]
+fn a_failed_draft_is_taken_back() {
+    let target = transformer();
+    let flaky = specdec_testkit::scripted::FlakyTarget::new(Shared(Arc::clone(&target)), [2]);
+    let mut cache = vegas(&target, bare(0.1, 2));
+    let tokens = prompt(20, 288);
+    cache
+        .import(SeqId(0), &fresh(&target, &tokens[..19]))
+        .expect("a segment");
+    let sampler = specdec_core::sampling::Sampler::greedy();
+    let row = DraftRow::new(SeqId(0), &tokens, 20, 5, &sampler);
+    let draft = |cache: &mut dyn KvCache| {
+        let cx = DraftContext {
+            rows: std::slice::from_ref(&row),
+            target: &flaky,
+            cache,
+        };
+        VegasDrafter::new().draft(cx)
+    };
+    assert!(matches!(draft(&mut cache), Err(Error::Target(_))));
+    drop(
+        cache
+            .begin(&[span(0, 19, 1)], Phase::Verify)
+            .expect("no pass is open"),
+    );
+    cache.rollback();
+    let again = draft(&mut cache).expect("a draft");
+    assert_eq!(again.rows[0].tokens.len(), 5);
 }

@@ -141,7 +141,7 @@ fn other_queries_when_asked_for() {
 fn t03_candidates_and_tails() {
     let spec = by_hand(2, 1, 1);
     let (inner, begun) = crate::world::spied(&spec);
-    let (mut cache, log) = recorded(inner, &spec, bare(0.2, 1));
+    let (mut cache, log) = recorded(inner, &spec, bare(0.25, 1));
     fill(&mut cache, 0, 10, &spec);
     flat(&mut cache, &[span(0, 10, 5)], Phase::Verify, &spec);
     cache.commit(&[3]).expect("a commit");
@@ -154,7 +154,7 @@ fn t03_candidates_and_tails() {
     }
     cache.rollback();
     for asked in take(&log) {
-        assert_eq!((asked.count, asked.keys, asked.budget), (11, 15, 3));
+        assert_eq!((asked.count, asked.keys, asked.budget), (11, 15, 4));
     }
     let begun = begun.lock().expect("no panic");
     let drafts: Vec<_> = begun.iter().filter(|b| b.phase == Phase::Draft).collect();
@@ -164,11 +164,27 @@ fn t03_candidates_and_tails() {
         assert_eq!(keys.tail(), 11);
         assert_eq!(
             keys.lists().map(|(l, k)| (l, k.len())).collect::<Vec<_>>(),
-            [(0, 3), (1, 3)]
+            [(0, 4), (1, 4)]
         );
     }
     // k + 3 in each layer at the first step, {11, 12, 13} beside the keys; k + 6 at the last.
-    assert_eq!(attended, [2 * 6, 2 * 7, 2 * 8, 2 * 9]);
+    assert_eq!(attended, [2 * 7, 2 * 8, 2 * 9, 2 * 10]);
+}
+
+/// Each layer ranks by what it looked at itself.
+#[test]
+fn t20_each_layer_ranks_for_itself() {
+    let spec = by_hand(3, 1, 1);
+    let (mut cache, log) = recorded(slots(&spec), &spec, bare(0.1, 1));
+    pass(&mut cache, &[span(0, 0, 10)], Phase::Prefill, 3, |layer| {
+        let looked = |t| if t == 7 - 2 * layer { 5.0 } else { 0.0 };
+        let k = tensor(10, 1, |t, _| [looked(t), 0.0, 0.0, 0.0]);
+        [tensor(10, 1, |_, _| [1.0, 0.0, 0.0, 0.0]), k.clone(), k]
+    });
+    cache.commit(&[10]).expect("a commit");
+    draft(&mut cache, 0);
+    let chosen: Vec<_> = take(&log).into_iter().map(|asked| asked.chosen).collect();
+    assert_eq!(chosen, [Some(vec![7]), Some(vec![5]), Some(vec![3])]);
 }
 
 /// A reported weight beyond a row's candidates, however large, is nobody's.
