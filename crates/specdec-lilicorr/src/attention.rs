@@ -54,7 +54,7 @@ pub(crate) fn one_block(
 }
 
 /// Sizes of a batch of training blocks: B texts of T tokens, N blocks of bs rows in each.
-#[cfg(any())]
+#[cfg(feature = "train")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchShape {
     pub(crate) texts: usize,
@@ -67,7 +67,7 @@ pub(crate) struct BatchShape {
 ///
 /// * `context`: keys and values of the texts, `[B * T, Hkv, D]` each;
 /// * `hide`: `[B, N * bs, T]`, added to the scores of the context.
-#[cfg(any())]
+#[cfg(feature = "train")]
 pub(crate) fn many_blocks(
     block: Projected,
     context: (Tensor<3>, Tensor<3>),

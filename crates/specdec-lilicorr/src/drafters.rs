@@ -3,8 +3,9 @@
 use crate::calibration::EarlyStop;
 use crate::choice::PathRule;
 use crate::draft_model::DraftModel;
-use crate::engine::{Engine, check};
+use crate::engine::Engine;
 use crate::error::{DraftModelError, Result};
+use crate::fit::check;
 use crate::lattice::Lattice;
 use crate::statistics::PrefixStatistics;
 use specdec_core::{

@@ -11,6 +11,7 @@ mod draft_model;
 mod drafters;
 mod engine;
 mod error;
+mod fit;
 mod frozen;
 mod head;
 mod json;
@@ -19,6 +20,8 @@ mod layers;
 mod named;
 mod positions;
 mod statistics;
+#[cfg(feature = "train")]
+pub mod train;
 
 pub use calibration::{Calibration, EarlyStop};
 pub use candidates::{Candidates, top_candidates};

@@ -7,4 +7,5 @@ mod golden;
 mod lossless;
 mod paths;
 mod reference;
+mod training;
 mod world;
