@@ -5,12 +5,14 @@
 mod input;
 mod report;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Parser;
 use indicatif::ProgressBar;
 use specdec::core::Speculation;
+use specdec::lilicorr::DraftModel;
 use specdec::prelude::*;
 use specdec::ragged::Strategy;
+use specdec::vegas::VegasConfig;
 use specdec::{DraftLength, Model};
 use specdec_examples::{AcceptRule, ModelArgs};
 use std::io::Write;
@@ -29,7 +31,8 @@ struct Args {
     /// Where the summary goes, one JSON object
     #[arg(long)]
     summary: Option<PathBuf>,
-    /// none, ngram, or model:PATH
+    /// none, ngram, model:PATH, vegas or vegas:RATIO (the share of the context that drafts attend to),
+    /// lilicorr:FOLDER, or dflash:FOLDER (the same checkpoint without its head)
     #[arg(long, default_value = "ngram")]
     drafter: String,
     /// Tokens to draft at a time: a number, or auto for what each row's drafts deserve
@@ -72,22 +75,34 @@ fn draft_length(text: &str) -> Result<Length, String> {
     }
 }
 
-fn drafting(args: &Args) -> Result<Drafting> {
+fn drafting(args: &Args, model: &Model) -> Result<Drafting> {
     Ok(match args.drafter.as_str() {
         "none" => Drafting::Off,
         "ngram" => Drafting::ngram(),
+        "vegas" => Drafting::Vegas(VegasConfig::default()),
         other => {
-            let path = other
-                .strip_prefix("model:")
-                .with_context(|| format!("--drafter {other} is none of none, ngram, model:PATH"))?;
-            Drafting::Model(args.model.open_other(path)?)
+            let (kind, what) = other.split_once(':').unwrap_or((other, ""));
+            let block = || DraftModel::load(what, model.device());
+            match kind {
+                "model" => Drafting::Model(args.model.open_other(what)?),
+                "vegas" => Drafting::Vegas(VegasConfig {
+                    ratio: what.parse().context("vegas:RATIO wants a number")?,
+                    ..VegasConfig::default()
+                }),
+                "lilicorr" => Drafting::LiLiCorr(block()?),
+                "dflash" => Drafting::DFlash(block()?),
+                _ => bail!(
+                    "--drafter {other} is none of none, ngram, model:PATH, vegas[:RATIO], \
+                     lilicorr:FOLDER, dflash:FOLDER"
+                ),
+            }
         }
     })
 }
 
 fn generator(args: &Args, model: &Model) -> Result<Generator> {
     Ok(Generator::builder(model)
-        .drafting(drafting(args)?)
+        .drafting(drafting(args, model)?)
         .draft_length(match args.draft_length {
             Length::Fixed(k) => DraftLength::Fixed(k),
             Length::Auto => DraftLength::per_row(8),

@@ -16,6 +16,9 @@ pub enum Error {
     /// A model file or folder cannot be loaded.
     #[error(transparent)]
     Load(#[from] specdec_models::LoadError),
+    /// A block drafter cannot be loaded, or does not fit the target.
+    #[error(transparent)]
+    DraftModel(#[from] specdec_lilicorr::DraftModelError),
     /// Tokenizer, template or stop strings.
     #[error(transparent)]
     Text(#[from] specdec_text::TextError),

@@ -13,7 +13,9 @@ pub use stream::{Piece, TextStream};
 use crate::{Model, Result};
 use output::Collector;
 use specdec_core::{Decoder, Event, SeqId, Stats};
+use specdec_lilicorr::{PrefixCounts, PrefixStatistics};
 use specdec_ragged::BatchMeters;
+use specdec_vegas::{VegasMeter, VegasStats};
 use std::collections::HashMap;
 
 /// Generates text with a model: plainly or speculatively, one prompt or many, whole or streamed.
@@ -27,6 +29,8 @@ pub struct Generator {
     /// Sequences that were submitted, with what turns them into text, and their prompts.
     running: HashMap<SeqId, (Collector, Vec<u32>)>,
     meters: BatchMeters,
+    vegas: Option<VegasMeter>,
+    blocks: Option<PrefixStatistics>,
 }
 
 impl Generator {
@@ -54,6 +58,16 @@ impl Generator {
     /// What the batch strategy counts: live rows, groups, what aligning cost.
     pub fn meters(&self) -> &BatchMeters {
         &self.meters
+    }
+
+    /// With [`Drafting::Vegas`], what was collected, chosen and attended to.
+    pub fn vegas(&self) -> Option<VegasStats> {
+        self.vegas.as_ref().map(VegasMeter::read)
+    }
+
+    /// With [`Drafting::DFlash`] and [`Drafting::LiLiCorr`], how much of their blocks was right.
+    pub fn blocks(&self) -> Option<PrefixCounts> {
+        self.blocks.as_ref().map(PrefixStatistics::counts)
     }
 
     /// Continues a prompt.

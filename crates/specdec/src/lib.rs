@@ -20,9 +20,11 @@ pub use burn;
 pub use specdec_core as core;
 pub use specdec_draft as draft;
 pub use specdec_kernels as kernels;
+pub use specdec_lilicorr as lilicorr;
 pub use specdec_models as models;
 pub use specdec_ragged as ragged;
 pub use specdec_text as text;
+pub use specdec_vegas as vegas;
 
 /// The names every program types.
 pub mod prelude {

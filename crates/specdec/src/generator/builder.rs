@@ -4,7 +4,9 @@ use specdec_core::{
     Acceptance, BuildError, Controller, Coupled, Decoder, Drafter, FixedLength, TargetModel,
 };
 use specdec_draft::{ModelDrafter, NgramDrafter};
+use specdec_lilicorr::{DFlashDrafter, DraftModel, LiLiCorrDrafter};
 use specdec_ragged::{RowLengths, SlotOptions, Strategy};
+use specdec_vegas::{Vegas, VegasConfig, VegasDrafter};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -17,6 +19,14 @@ pub enum Drafting {
     Ngram(NgramDrafter),
     /// A smaller model; its vocabulary is checked against the target's token by token.
     Model(Model),
+    /// The target itself, attending only to what verification showed to matter; see [`Vegas`]. For
+    /// long contexts.
+    Vegas(VegasConfig),
+    /// A block drafter trained for this target, each token of a block chosen by itself; a head in
+    /// the checkpoint is left out.
+    DFlash(DraftModel),
+    /// A block drafter trained for this target, with the head that makes a block's tokens fit together.
+    LiLiCorr(DraftModel),
     /// Anything else.
     Custom(Box<dyn Drafter>),
 }
@@ -34,6 +44,9 @@ impl std::fmt::Debug for Drafting {
             Self::Off => "Off",
             Self::Ngram(_) => "Ngram",
             Self::Model(_) => "Model",
+            Self::Vegas(_) => "Vegas",
+            Self::DFlash(_) => "DFlash",
+            Self::LiLiCorr(_) => "LiLiCorr",
             Self::Custom(drafter) => drafter.name(),
         })
     }
@@ -183,13 +196,29 @@ impl GeneratorBuilder {
     ///
     /// # Errors
     /// [`crate::Error`]: a draft model whose vocabulary differs from the target's (naming the first
-    /// difference), a setting out of range.
+    /// difference), a block drafter made for another target, a setting out of range.
     pub fn build(self) -> Result<Generator> {
         let target: Arc<dyn TargetModel> = self.model.target().clone();
+        let mut vegas = None;
+        let mut blocks = None;
         let drafter: Option<Box<dyn Drafter>> = match self.drafting {
             Drafting::Off => None,
             Drafting::Ngram(drafter) => Some(Box::new(drafter)),
             Drafting::Custom(drafter) => Some(drafter),
+            Drafting::Vegas(config) => {
+                vegas = Some(config.check()?);
+                Some(Box::new(VegasDrafter::new()))
+            }
+            Drafting::DFlash(model) => {
+                let drafter = DFlashDrafter::new(model.without_head(), &*target)?;
+                blocks = Some(drafter.statistics());
+                Some(Box::new(drafter))
+            }
+            Drafting::LiLiCorr(model) => {
+                let drafter = LiLiCorrDrafter::new(model, &*target)?;
+                blocks = Some(drafter.statistics());
+                Some(Box::new(drafter))
+            }
             Drafting::Model(draft) => {
                 if let Some(difference) = self.model.tokenizer().first_difference(draft.tokenizer())
                 {
@@ -202,8 +231,17 @@ impl GeneratorBuilder {
         let parts = self
             .strategy
             .parts(target.spec(), self.max_rows, &self.memory)?;
-        let mut builder = Decoder::builder(target)
-            .cache(parts.cache)
+        let builder = Decoder::builder(target.clone());
+        let mut vegas_meter = None;
+        let builder = match vegas {
+            Some(config) => {
+                let cache = Vegas::new(parts.cache, target.spec(), config);
+                vegas_meter = Some(cache.meter());
+                builder.cache(cache)
+            }
+            None => builder.cache(parts.cache),
+        };
+        let mut builder = builder
             .drafter_boxed(drafter)
             .controller(self.length)
             .scheduler(parts.scheduler)
@@ -221,6 +259,8 @@ impl GeneratorBuilder {
             model: self.model,
             running: HashMap::new(),
             meters: parts.meters,
+            vegas: vegas_meter,
+            blocks,
         })
     }
 }

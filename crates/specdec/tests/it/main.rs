@@ -1,6 +1,7 @@
 //! Tests of the facade.
 
 mod devices;
+mod drafters;
 mod engine;
 mod golden;
 mod pairing;

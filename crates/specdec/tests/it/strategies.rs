@@ -4,7 +4,7 @@ use crate::tiny_pair::pair;
 use specdec::ragged::Strategy;
 use specdec::{DraftLength, Drafting, Generator, Options, Prompt};
 
-fn prompts() -> Vec<(Prompt, Options)> {
+pub(crate) fn prompts() -> Vec<(Prompt, Options)> {
     let asked = [
         "Tell me a story about a fox named Mia.",
         "Count from three to twelve.",
