@@ -4,6 +4,7 @@ mod checkpoint;
 mod drafting;
 mod enumeration;
 mod golden;
+mod gradients;
 mod lossless;
 mod paths;
 mod reference;

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// The trained target of `assets/tiny-pair`.
-fn tiny() -> Target {
+pub(crate) fn tiny() -> Target {
     static TARGET: OnceLock<Target> = OnceLock::new();
     let open = || -> Target {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/tiny-pair/target");
@@ -35,7 +35,7 @@ fn tiny() -> Target {
     Arc::clone(TARGET.get_or_init(open))
 }
 
-fn config() -> DraftConfig {
+pub(crate) fn config() -> DraftConfig {
     DraftConfig {
         hidden: 128,
         layers: vec![LayerKind::Full],
@@ -71,7 +71,7 @@ fn quiet(_: usize) -> ControlFlow<()> {
 }
 
 /// Texts of the tiny target, written once.
-fn texts() -> FeatureStore {
+pub(crate) fn texts() -> FeatureStore {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let write = || {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -92,11 +92,11 @@ fn texts() -> FeatureStore {
     store_in(FOLDER.get_or_init(write).path(), &config())
 }
 
-fn store_in(folder: &Path, config: &DraftConfig) -> FeatureStore {
+pub(crate) fn store_in(folder: &Path, config: &DraftConfig) -> FeatureStore {
     FeatureStore::open(folder, tiny().spec(), &config.taps).expect("a store")
 }
 
-fn options(steps: usize) -> TrainOptions {
+pub(crate) fn options(steps: usize) -> TrainOptions {
     TrainOptions {
         texts: 3,
         anchors: 6,
