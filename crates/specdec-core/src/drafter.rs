@@ -208,6 +208,10 @@ pub trait Drafter: Send {
 
     /// Learns what a pass committed.
     ///
+    /// Positions that were taken from a prefix cache are in no pass: the first observation of a
+    /// sequence may start beyond position 0 ([`ObservedRow::start`]). A drafter that needs something
+    /// of every position has to do without it there, or to compute it when it drafts.
+    ///
     /// # Errors
     /// [`crate::Error::Drafter`].
     fn observe(&mut self, observation: &Observation<'_>) -> Result<()> {
@@ -215,28 +219,6 @@ pub trait Drafter: Send {
         Ok(())
     }
 
-    /// A sequence has ended, or lost its memory and will be prefilled again: forget it. Unknown ones are ignored.
-    fn evict(&mut self, seq: SeqId) {
-        let _ = seq;
-    }
-
-    /// The target's hidden states it wants to see (see [`TargetModel::forward`]).
-    fn taps(&self) -> &[usize] {
-        &[]
-    }
-
-    /// Checks that it can draft for this target; called once when the decoder is built.
-    /// Positions that were taken from a prefix cache are in no pass: the first observation of a
-    /// sequence may start beyond position 0 ([`ObservedRow::start`]). A drafter that needs something
-    /// of every position has to do without it there, or to compute it when it drafts.
-    ///
-    ///
-    /// # Errors
-    /// [`BuildError::Vocabulary`] and others, with the reason.
-    fn check(&self, target: &ModelSpec) -> Result<(), BuildError> {
-        let _ = target;
-        Ok(())
-    }
     /// Which of each row's newest tokens it would have drafted, each after the tokens before it. `k`
     /// of a row is how many to look at; true where the token is the one it would have drafted; fewer
     /// entries, or none, are right. It leaves no trace. `None` when it cannot tell but by drafting.
@@ -250,4 +232,22 @@ pub trait Drafter: Send {
         Ok(None)
     }
 
+    /// A sequence has ended, or lost its memory and will be prefilled again: forget it. Unknown ones are ignored.
+    fn evict(&mut self, seq: SeqId) {
+        let _ = seq;
+    }
+
+    /// The target's hidden states it wants to see (see [`TargetModel::forward`]).
+    fn taps(&self) -> &[usize] {
+        &[]
+    }
+
+    /// Checks that it can draft for this target; called once when the decoder is built.
+    ///
+    /// # Errors
+    /// [`BuildError::Vocabulary`] and others, with the reason.
+    fn check(&self, target: &ModelSpec) -> Result<(), BuildError> {
+        let _ = target;
+        Ok(())
+    }
 }

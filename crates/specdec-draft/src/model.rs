@@ -2,7 +2,7 @@ use burn::prelude::*;
 use specdec_core::sampling::Proposed;
 use specdec_core::{
     Block, BuildError, Draft, DraftContext, DraftRow, Drafter, Error, KvCache, ModelSpec, Phase,
-    Result, RowDraft, RowSpan, SeqId, TargetModel, Token,
+    PrefixCache, PrefixQuery, Result, RowDraft, RowSpan, SeqId, TargetModel, Token,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ pub struct ModelDrafter {
     /// Sequences with a token the model does not know.
     foreign: HashSet<SeqId>,
     catch_up_chunk: usize,
+    prefixes: Option<Box<dyn PrefixCache>>,
 }
 
 impl std::fmt::Debug for ModelDrafter {
@@ -57,6 +58,44 @@ impl ModelDrafter {
             cache: Box::new(cache),
             foreign: HashSet::new(),
             catch_up_chunk: 512,
+            prefixes: None,
+        }
+    }
+
+    /// Keys and values of earlier texts of the draft model, in place of reading them again. They are
+    /// the draft model's own: the target's are of no use to it.
+    pub fn with_prefixes(mut self, prefixes: impl PrefixCache + 'static) -> Self {
+        self.prefixes = Some(Box::new(prefixes));
+        self
+    }
+
+    /// Starts rows that the cache does not know with what is stored of their content; true for those
+    /// whose entries are to be stored when they have been read.
+    fn reuse(&mut self, rows: &[Running<'_, '_>]) -> Vec<bool> {
+        let Some(prefixes) = &mut self.prefixes else {
+            return vec![false; rows.len()];
+        };
+        let mut new = Vec::with_capacity(rows.len());
+        for running in rows {
+            let unknown = self.cache.len(running.row.seq) == 0;
+            new.push(unknown);
+            if unknown {
+                let query = PrefixQuery::new(running.row.seq, running.row.tokens);
+                // What cannot be taken in is read.
+                let _ = prefixes.load(&mut *self.cache, &query);
+            }
+        }
+        new
+    }
+
+    /// Stores the content of these rows, which the cache has now.
+    fn publish(&mut self, rows: &[Running<'_, '_>], new: &[bool]) {
+        let Some(prefixes) = &mut self.prefixes else {
+            return;
+        };
+        for (running, _) in rows.iter().zip(new).filter(|(_, new)| **new) {
+            let query = PrefixQuery::new(running.row.seq, running.row.tokens);
+            prefixes.save(&*self.cache, &query);
         }
     }
 
@@ -216,7 +255,9 @@ impl Drafter for ModelDrafter {
             running.pop();
         }
         if !running.is_empty() {
+            let new = self.reuse(&running);
             let mut logits = self.catch_up(&running)?;
+            self.publish(&running, &new);
             let mut going: Vec<bool> = running
                 .iter_mut()
                 .zip(&mut logits)
@@ -287,10 +328,10 @@ impl Drafter for ModelDrafter {
     }
 
     fn check(&self, _: &ModelSpec) -> Result<(), BuildError> {
-        if self.cache.can_rewind() {
-            Ok(())
-        } else {
-            Err(BuildError::CannotRewind)
+        if !self.cache.can_rewind() {
+            return Err(BuildError::CannotRewind);
         }
+        let prefixes = self.prefixes.as_ref();
+        prefixes.map_or(Ok(()), |prefixes| prefixes.check(self.model.spec()))
     }
 }

@@ -1,0 +1,11 @@
+//! The crate from outside: real decoders over exact targets.
+
+mod calibration;
+mod crash;
+mod damage;
+mod decoding;
+mod index;
+mod policy;
+mod store;
+mod switching;
+mod world;
