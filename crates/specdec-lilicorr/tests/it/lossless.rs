@@ -2,12 +2,16 @@
 
 use crate::world::{Target, config, decoder, model, prompt, request, target};
 use burn::prelude::*;
+use specdec_core::sampling::probabilities;
 use specdec_core::{
-    Acceptance, BuildError, Coupled, Decoder, Error, Rejection, Request, SamplingParams,
-    TargetModel, Token,
+    Acceptance, BuildError, Coupled, Decoder, Error, FirstCome, FixedLength, Rejection, Request,
+    SamplingParams, TargetModel, Token,
 };
-use specdec_lilicorr::{DFlashDrafter, DraftConfig, HeadConfig, LayerKind, LiLiCorrDrafter};
-use specdec_testkit::oracle::plain_run;
+use specdec_lilicorr::{
+    Calibration, DFlashDrafter, DraftConfig, EarlyStop, HeadConfig, LayerKind, LiLiCorrDrafter,
+    PathRule,
+};
+use specdec_testkit::oracle::{plain_run, unlikely};
 use specdec_testkit::scripted::Lengths;
 use specdec_testkit::{HashLm, VecCache, conformance};
 use std::sync::Arc;
@@ -203,4 +207,71 @@ fn t48_prefix_statistics_agree_with_the_decoder() {
         "six of 20 candidates are right now and then"
     );
     assert!(counts.oracle_prefix() >= counts.selected_prefix());
+}
+
+/// How often each pair of first tokens came up under rejection, and its chance by the target.
+fn pairs(drafter: LiLiCorrDrafter, target: &HashLm, prompt: &[Token]) -> (Vec<u64>, Vec<f64>) {
+    const SEEDS: u64 = 3000;
+    let vocab = target.spec().vocab;
+    let mut decoder = Decoder::builder(Arc::new(target.clone()))
+        .cache(VecCache::new(target.spec()))
+        .drafter(drafter)
+        .controller(FixedLength(4))
+        .scheduler(FirstCome { max_rows: 500 })
+        .acceptance(Rejection)
+        .prefill_chunk(2000)
+        .build()
+        .expect("the parts fit");
+    for seed in 0..SEEDS {
+        let mut sampling = SamplingParams::sampled(1.0);
+        sampling.seed = Some(seed);
+        let request = request(prompt, 4).sampling(sampling);
+        decoder.submit(request).expect("a good request");
+    }
+    let mut counts = vec![0; vocab * vocab];
+    for done in decoder.run().expect("decoding") {
+        counts[done.tokens[0] as usize * vocab + done.tokens[1] as usize] += 1;
+    }
+    let law = |text: &[Token]| probabilities(&target.reference(text));
+    let first = law(prompt);
+    let mut p = Vec::new();
+    for (a, pa) in first.iter().enumerate() {
+        let text = [prompt, &[a as Token]].concat();
+        p.extend(law(&text).iter().map(|pb| pa * pb));
+    }
+    (counts, p)
+}
+
+/// T27: drawn, planned and shortened drafts of several tokens leave the target's law of the first two
+/// tokens as it is.
+#[test]
+fn t27_pairs_of_tokens_have_the_targets_law_under_rejection() {
+    let target = HashLm::new(6, &Device::flex()).with_spread(3.0);
+    let config = DraftConfig {
+        vocab: 6,
+        mask_token: 5,
+        ..hash_config(3)
+    };
+    let network = model(&config, 11);
+    let drafter = || LiLiCorrDrafter::new(network.clone(), &target).expect("it fits");
+    let stop = EarlyStop {
+        least: 0.3,
+        calibration: Calibration::default(),
+    };
+    let path = PathRule::ExpectedLength(Calibration::default());
+    for (what, drafter) in [
+        ("walk", drafter()),
+        ("short blocks", drafter().with_block_size(3)),
+        (
+            "early stop",
+            drafter().with_early_stop(stop).expect("in range"),
+        ),
+        (
+            "longest expected path",
+            drafter().with_path(path).expect("in range"),
+        ),
+    ] {
+        let (counts, p) = pairs(drafter, &target, &[3, 1]);
+        assert_eq!(unlikely(&counts, &p), None, "{what}");
+    }
 }
