@@ -35,6 +35,14 @@ def main() -> None:
             run(Path(folder), "--batch", "3", "--strategy", strategy, "--draft-length", length)[0]
             for strategy, length in (("eqspec", "auto"), ("eqspec-refill", "3"), ("exspec:4", "auto"))
         ]
+        others += [
+            run(Path(folder), "--batch", "2", *more)[0]
+            for more in (
+                ("--drafter", "vegas:0.2"),
+                ("--draft-length", "adaptive"),
+                ("--prefix-store", str(Path(folder) / "store")),
+            )
+        ]
         sampled = [
             run(Path(folder), "--drafter", d, "--batch", b, "--temperature", "0.8", "--seed", "7")[0]
             for d, b in (("none", "1"), ("ngram", "4"))

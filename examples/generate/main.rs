@@ -12,6 +12,7 @@ use specdec::core::Speculation;
 use specdec::lilicorr::DraftModel;
 use specdec::prelude::*;
 use specdec::ragged::Strategy;
+use specdec::rakv::{DiskOptions, Identity, PrefixStore, StoreOptions, StoredPrefixes};
 use specdec::vegas::VegasConfig;
 use specdec::{DraftLength, Model};
 use specdec_examples::{AcceptRule, ModelArgs};
@@ -35,9 +36,13 @@ struct Args {
     /// lilicorr:FOLDER, or dflash:FOLDER (the same checkpoint without its head)
     #[arg(long, default_value = "ngram")]
     drafter: String,
-    /// Tokens to draft at a time: a number, or auto for what each row's drafts deserve
+    /// Tokens to draft at a time: a number; auto for what each row's drafts deserve; adaptive for what measured
+    /// costs and acceptance make best, 0 included
     #[arg(long, default_value = "4", value_parser = draft_length)]
     draft_length: Length,
+    /// Folder of keys and values of earlier prompts: those with the same beginning are not computed again
+    #[arg(long)]
+    prefix_store: Option<PathBuf>,
     /// Most prompts at a time
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
@@ -63,15 +68,17 @@ struct Args {
 enum Length {
     Fixed(usize),
     Auto,
+    Adaptive,
 }
 
 fn draft_length(text: &str) -> Result<Length, String> {
     match text {
         "auto" => Ok(Length::Auto),
+        "adaptive" => Ok(Length::Adaptive),
         _ => text
             .parse()
             .map(Length::Fixed)
-            .map_err(|_| "a number, or auto".into()),
+            .map_err(|_| "a number, auto or adaptive".into()),
     }
 }
 
@@ -100,17 +107,39 @@ fn drafting(args: &Args, model: &Model) -> Result<Drafting> {
     })
 }
 
-fn generator(args: &Args, model: &Model) -> Result<Generator> {
-    Ok(Generator::builder(model)
+fn generator(args: &Args, model: &Model, store: Option<&PrefixStore>) -> Result<Generator> {
+    let builder = Generator::builder(model)
         .drafting(drafting(args, model)?)
         .draft_length(match args.draft_length {
             Length::Fixed(k) => DraftLength::Fixed(k),
             Length::Auto => DraftLength::per_row(8),
+            Length::Adaptive => DraftLength::adaptive(),
         })
         .strategy(args.strategy)
         .acceptance(args.accept.rule())
-        .max_rows(args.batch as usize)
-        .build()?)
+        .max_rows(args.batch as usize);
+    let builder = match store {
+        Some(store) => builder.prefixes(StoredPrefixes::new(store.clone(), model.device())),
+        None => builder,
+    };
+    Ok(builder.build()?)
+}
+
+/// The store in `--prefix-store`; files in it that cannot be used are named on stderr.
+fn store(args: &Args, model: &Model) -> Result<Option<PrefixStore>> {
+    let Some(folder) = &args.prefix_store else {
+        return Ok(None);
+    };
+    let options = StoreOptions {
+        disk: Some(DiskOptions::new(folder)),
+        ..StoreOptions::default()
+    };
+    let store = PrefixStore::open(Identity::of(model.target().spec())?, options)?;
+    store
+        .refusals()
+        .iter()
+        .for_each(|refusal| eprintln!("{refusal}"));
+    Ok(Some(store))
 }
 
 fn defaults(args: &Args) -> Options {
@@ -123,7 +152,8 @@ fn defaults(args: &Args) -> Options {
 fn main() -> Result<()> {
     let args = Args::parse();
     let model = args.model.open()?;
-    let mut generator = generator(&args, &model)?;
+    let store = store(&args, &model)?;
+    let mut generator = generator(&args, &model, store.as_ref())?;
     let lines = input::read(&args.input, &defaults(&args))?;
     let prompts: Vec<_> = lines
         .iter()
@@ -147,6 +177,9 @@ fn main() -> Result<()> {
         writeln!(output, "{}", report::line(&line.id, &result))?;
     }
     output.flush()?;
+    if let Some(store) = store {
+        store.flush()?;
+    }
     if let Some(path) = &args.summary {
         writeln!(
             create(path)?,

@@ -54,6 +54,7 @@ impl Summary {
             "load_seconds": self.load_seconds,
             "new_tokens": stats.emitted,
             "prompt_tokens": stats.prefilled,
+            "reused_tokens": stats.reused,
             "acceptance_length": stats.acceptance_length(),
             "acceptance_rate": stats.acceptance_rate(),
             "rounds": batch.rounds,

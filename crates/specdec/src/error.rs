@@ -19,6 +19,9 @@ pub enum Error {
     /// A block drafter cannot be loaded, or does not fit the target.
     #[error(transparent)]
     DraftModel(#[from] specdec_lilicorr::DraftModelError),
+    /// Costs cannot be measured, or stored prefixes cannot be used.
+    #[error(transparent)]
+    Rakv(#[from] specdec_rakv::RakvError),
     /// Tokenizer, template or stop strings.
     #[error(transparent)]
     Text(#[from] specdec_text::TextError),

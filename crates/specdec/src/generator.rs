@@ -1,10 +1,12 @@
 mod builder;
+mod length;
 mod options;
 mod output;
 mod prompt;
 mod stream;
 
-pub use builder::{DraftLength, Drafting, GeneratorBuilder};
+pub use builder::{Drafting, GeneratorBuilder};
+pub use length::DraftLength;
 pub use options::Options;
 pub use output::Generated;
 pub use prompt::Prompt;
@@ -15,6 +17,7 @@ use output::Collector;
 use specdec_core::{Decoder, Event, SeqId, Stats};
 use specdec_lilicorr::{PrefixCounts, PrefixStatistics};
 use specdec_ragged::BatchMeters;
+use specdec_rakv::Adaptive;
 use specdec_vegas::{VegasMeter, VegasStats};
 use std::collections::HashMap;
 
@@ -31,6 +34,7 @@ pub struct Generator {
     meters: BatchMeters,
     vegas: Option<VegasMeter>,
     blocks: Option<PrefixStatistics>,
+    adaptive: Option<Adaptive>,
 }
 
 impl Generator {
@@ -68,6 +72,11 @@ impl Generator {
     /// With [`Drafting::DFlash`] and [`Drafting::LiLiCorr`], how much of their blocks was right.
     pub fn blocks(&self) -> Option<PrefixCounts> {
         self.blocks.as_ref().map(PrefixStatistics::counts)
+    }
+
+    /// With [`DraftLength::adaptive`], the controller: what it chose and why, and how right it was.
+    pub fn adaptive(&self) -> Option<&Adaptive> {
+        self.adaptive.as_ref()
     }
 
     /// Continues a prompt.

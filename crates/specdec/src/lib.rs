@@ -23,6 +23,7 @@ pub use specdec_kernels as kernels;
 pub use specdec_lilicorr as lilicorr;
 pub use specdec_models as models;
 pub use specdec_ragged as ragged;
+pub use specdec_rakv as rakv;
 pub use specdec_text as text;
 pub use specdec_vegas as vegas;
 

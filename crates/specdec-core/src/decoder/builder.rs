@@ -67,6 +67,12 @@ impl DecoderBuilder {
         self
     }
 
+    /// The same for choices made at run time.
+    pub fn cache_boxed(mut self, cache: Box<dyn KvCache>) -> Self {
+        self.cache = Some(cache);
+        self
+    }
+
     /// Who drafts.
     pub fn drafter(mut self, drafter: impl Drafter + 'static) -> Self {
         self.drafter = Some(Box::new(drafter));
@@ -85,9 +91,21 @@ impl DecoderBuilder {
         self
     }
 
+    /// The same, if any; for choices made at run time.
+    pub fn prefixes_boxed(mut self, prefixes: Option<Box<dyn PrefixCache>>) -> Self {
+        self.prefixes = prefixes;
+        self
+    }
+
     /// Who plans draft lengths.
     pub fn controller(mut self, controller: impl Controller + 'static) -> Self {
         self.controller = Box::new(controller);
+        self
+    }
+
+    /// The same for choices made at run time.
+    pub fn controller_boxed(mut self, controller: Box<dyn Controller>) -> Self {
+        self.controller = controller;
         self
     }
 

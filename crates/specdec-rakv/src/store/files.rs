@@ -31,7 +31,7 @@ impl PrefixStore {
     /// Writes what is in memory only to files, where the store has a folder.
     ///
     /// # Errors
-    /// [`RakvError::Io`] when a file cannot be written.
+    /// [`crate::RakvError::Io`] when a file cannot be written.
     pub fn flush(&self) -> Result<()> {
         let blocks = {
             let state = self.lock();

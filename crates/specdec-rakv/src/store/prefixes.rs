@@ -8,10 +8,8 @@ use specdec_core::{
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A [`PrefixStore`] as a decoder (or a [`specdec_draft`]-like drafter with a cache of its own) takes
-/// it: entries are supplied where taking them in is predicted to be faster than computing them.
-///
-/// [`specdec_draft`]: https://docs.rs/specdec-draft
+/// A [`PrefixStore`] as a decoder takes it, or a drafter that runs a model with a cache of its own:
+/// entries are supplied where taking them in is predicted to be faster than computing them.
 #[derive(Debug, Clone)]
 pub struct StoredPrefixes {
     store: PrefixStore,

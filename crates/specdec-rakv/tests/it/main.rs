@@ -4,6 +4,7 @@ mod calibration;
 mod crash;
 mod damage;
 mod decoding;
+mod holding;
 mod index;
 mod policy;
 mod store;

@@ -1,11 +1,12 @@
 use super::Generator;
+use super::length::{DraftLength, Planned};
 use crate::{Model, Result};
 use specdec_core::{
-    Acceptance, BuildError, Controller, Coupled, Decoder, Drafter, FixedLength, TargetModel,
+    Acceptance, BuildError, Coupled, Decoder, Drafter, KvCache, PrefixCache, TargetModel,
 };
 use specdec_draft::{ModelDrafter, NgramDrafter};
 use specdec_lilicorr::{DFlashDrafter, DraftModel, LiLiCorrDrafter};
-use specdec_ragged::{RowLengths, SlotOptions, Strategy};
+use specdec_ragged::{SlotOptions, Strategy};
 use specdec_vegas::{Vegas, VegasConfig, VegasDrafter};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,30 +53,6 @@ impl std::fmt::Debug for Drafting {
     }
 }
 
-/// How long drafts are.
-pub enum DraftLength {
-    /// Always this many tokens, where the drafter has as many.
-    Fixed(usize),
-    /// As a controller plans.
-    Planned(Box<dyn Controller>),
-}
-
-impl DraftLength {
-    /// For each row as its own drafts deserve, up to `max`; see [`RowLengths`].
-    pub fn per_row(max: usize) -> Self {
-        Self::Planned(Box::new(RowLengths::up_to(max)))
-    }
-}
-
-impl std::fmt::Debug for DraftLength {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Fixed(k) => write!(f, "Fixed({k})"),
-            Self::Planned(_) => f.write_str("Planned"),
-        }
-    }
-}
-
 /// Builds a [`Generator`].
 ///
 /// | part | default |
@@ -88,6 +65,7 @@ impl std::fmt::Debug for DraftLength {
 /// | prefill chunk | 256 prompt tokens a step |
 /// | prompts | any number |
 /// | memory | grows as needed |
+/// | prefixes | none are stored |
 #[derive(Debug)]
 pub struct GeneratorBuilder {
     model: Model,
@@ -99,27 +77,7 @@ pub struct GeneratorBuilder {
     prefill_chunk: usize,
     max_sequences: Option<usize>,
     memory: SlotOptions,
-}
-
-impl Controller for DraftLength {
-    fn plan(&mut self, view: &specdec_core::PoolView) -> specdec_core::Plan {
-        match self {
-            Self::Fixed(k) => FixedLength(*k).plan(view),
-            Self::Planned(controller) => controller.plan(view),
-        }
-    }
-
-    fn observe(&mut self, outcome: &specdec_core::Outcome) {
-        if let Self::Planned(controller) = self {
-            controller.observe(outcome);
-        }
-    }
-
-    fn evict(&mut self, seq: specdec_core::SeqId) {
-        if let Self::Planned(controller) = self {
-            controller.evict(seq);
-        }
-    }
+    prefixes: Option<Box<dyn PrefixCache>>,
 }
 
 impl GeneratorBuilder {
@@ -134,6 +92,7 @@ impl GeneratorBuilder {
             prefill_chunk: 256,
             max_sequences: None,
             memory: SlotOptions::default(),
+            prefixes: None,
         }
     }
 
@@ -192,7 +151,14 @@ impl GeneratorBuilder {
         self
     }
 
-    /// Puts the parts together.
+    /// Keys and values of earlier prompts, for later ones with the same beginning; see
+    /// [`specdec_rakv::StoredPrefixes`].
+    pub fn prefixes(mut self, prefixes: impl PrefixCache + 'static) -> Self {
+        self.prefixes = Some(Box::new(prefixes));
+        self
+    }
+
+    /// Puts the parts together. With [`DraftLength::adaptive`] this measures for a second or so.
     ///
     /// # Errors
     /// [`crate::Error`]: a draft model whose vocabulary differs from the target's (naming the first
@@ -231,19 +197,30 @@ impl GeneratorBuilder {
         let parts = self
             .strategy
             .parts(target.spec(), self.max_rows, &self.memory)?;
-        let builder = Decoder::builder(target.clone());
         let mut vegas_meter = None;
-        let builder = match vegas {
+        let mut cache: Box<dyn KvCache> = match vegas {
             Some(config) => {
                 let cache = Vegas::new(parts.cache, target.spec(), config);
                 vegas_meter = Some(cache.meter());
-                builder.cache(cache)
+                Box::new(cache)
             }
-            None => builder.cache(parts.cache),
+            None => Box::new(parts.cache),
         };
-        let mut builder = builder
+        let rows = match self.memory.max_positions {
+            None => self.max_rows,
+            // Measuring many rows may need more than there is.
+            Some(_) => 1,
+        };
+        let Planned {
+            controller,
+            drafter,
+            adaptive,
+        } = self.length.planned(&*target, &mut *cache, drafter, rows)?;
+        let mut builder = Decoder::builder(target)
+            .cache_boxed(cache)
             .drafter_boxed(drafter)
-            .controller(self.length)
+            .controller_boxed(controller)
+            .prefixes_boxed(self.prefixes)
             .scheduler(parts.scheduler)
             .acceptance_shared(self.acceptance)
             .prefill_chunk(self.prefill_chunk)
@@ -261,6 +238,7 @@ impl GeneratorBuilder {
             meters: parts.meters,
             vegas: vegas_meter,
             blocks,
+            adaptive,
         })
     }
 }

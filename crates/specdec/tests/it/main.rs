@@ -5,6 +5,7 @@ mod drafters;
 mod engine;
 mod golden;
 mod pairing;
+mod reuse;
 mod strategies;
 mod streaming;
 mod threads;

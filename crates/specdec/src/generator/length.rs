@@ -1,0 +1,96 @@
+use crate::Result;
+use specdec_core::{Controller, Drafter, FixedLength, KvCache, TargetModel};
+use specdec_ragged::RowLengths;
+use specdec_rakv::{Adaptive, AdaptiveOptions, CalibrationOptions, SwitchDrafter, calibrate};
+
+/// How long drafts are.
+pub enum DraftLength {
+    /// Always this many tokens, where the drafter has as many.
+    Fixed(usize),
+    /// As costs measured here and now, and the acceptance seen so far, make it best; 0 where drafting
+    /// does not pay. See [`Adaptive`].
+    Adaptive(AdaptiveOptions),
+    /// As a controller plans.
+    Planned(Box<dyn Controller>),
+}
+
+impl DraftLength {
+    /// As measured costs and acceptance make it best.
+    pub fn adaptive() -> Self {
+        Self::Adaptive(AdaptiveOptions::default())
+    }
+
+    /// For each row as its own drafts deserve, up to `max`, without a look at costs; see [`RowLengths`].
+    pub fn per_row(max: usize) -> Self {
+        Self::Planned(Box::new(RowLengths::up_to(max)))
+    }
+
+    /// The controller; an adaptive one measures cache and drafter first, and steers the drafter.
+    pub(super) fn planned(
+        self,
+        target: &dyn TargetModel,
+        cache: &mut dyn KvCache,
+        drafter: Option<Box<dyn Drafter>>,
+        rows: usize,
+    ) -> Result<Planned> {
+        let plain = |controller, drafter| Planned {
+            controller,
+            drafter,
+            adaptive: None,
+        };
+        let (options, mut drafter) = match (self, drafter) {
+            (Self::Fixed(k), drafter) => return Ok(plain(Box::new(FixedLength(k)), drafter)),
+            (Self::Planned(controller), drafter) => return Ok(plain(controller, drafter)),
+            (Self::Adaptive(_), None) => return Ok(plain(Box::new(FixedLength(0)), None)),
+            (Self::Adaptive(options), Some(drafter)) => (options, drafter),
+        };
+        let calibration = calibration(target.spec().context, rows);
+        let measured = calibrate(target, cache, &mut [&mut *drafter], &calibration)?;
+        let adaptive = Adaptive::with_options(measured.table, options)?;
+        Ok(Planned {
+            drafter: Some(Box::new(SwitchDrafter::new(
+                [drafter],
+                adaptive.steering(),
+            )?)),
+            controller: Box::new(adaptive.clone()),
+            adaptive: Some(adaptive),
+        })
+    }
+}
+
+/// What is measured: quickly, and within the model's context.
+fn calibration(context: usize, rows: usize) -> CalibrationOptions {
+    let mut options = CalibrationOptions {
+        warm_up: 2,
+        rounds: 5,
+        ..CalibrationOptions::default()
+    };
+    let longest = options.lengths.last().copied().unwrap_or(0);
+    let room = context.saturating_sub(longest + 1).max(1);
+    for tokens in &mut options.contexts {
+        *tokens = room.min(*tokens);
+    }
+    options.contexts.dedup();
+    if rows > 1 {
+        options.rows.push(rows);
+    }
+    options
+}
+
+impl std::fmt::Debug for DraftLength {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fixed(k) => write!(f, "Fixed({k})"),
+            Self::Adaptive(_) => f.write_str("Adaptive"),
+            Self::Planned(_) => f.write_str("Planned"),
+        }
+    }
+}
+
+/// What a draft length comes to.
+pub(super) struct Planned {
+    pub(super) controller: Box<dyn Controller>,
+    pub(super) drafter: Option<Box<dyn Drafter>>,
+    /// A handle to the controller, where it is an adaptive one.
+    pub(super) adaptive: Option<Adaptive>,
+}
