@@ -8,5 +8,6 @@ mod holding;
 mod index;
 mod policy;
 mod store;
+mod strategies;
 mod switching;
 mod world;
