@@ -272,3 +272,22 @@ fn baselines_keep_as_many() {
     assert_eq!(Random::default().select(&from(&weights, 1, 50)), None);
     assert_eq!(Streaming::default().select(&from(&weights, 1, 50)), None);
 }
+
+/// Weights that are no numbers rank last; they never panic and never win.
+#[test]
+fn t24_not_a_number_ranks_last() {
+    let weights = [f32::NAN, 0.1, f32::NAN, 0.3, f32::NEG_INFINITY, 0.2];
+    let mut from = Candidates::new(SeqId(0), 0, 6, &weights);
+    let chosen = |from: &Candidates<'_>| Ranked::default().select(from).expect("some");
+    from.budget = 3;
+    assert_eq!(chosen(&from), [1, 3, 5]);
+    from.budget = 4;
+    assert_eq!(chosen(&from), [0, 1, 3, 5]);
+}
+
+#[test]
+fn t23_equal_weights_keep_the_lowest_positions() {
+    let weights = [0.125; 40];
+    let chosen = Ranked::default().select(&from(&weights, 1, 7));
+    assert_eq!(chosen, Some((0..7).collect()));
+}

@@ -1,9 +1,7 @@
 //! The output is that of plain decoding, whatever is selected.
-//!
-//! Mutants of the crate that were made by hand, each with the tests that fail for it, are listed in
-//! `main.rs`.
 
-use crate::world::{Poison, Target, bare, device, plain, prompt, run, slots, transformer, vegas};
+use crate::hooks::Poison;
+use crate::world::{Target, bare, device, plain, prompt, run, slots, transformer, vegas};
 use proptest::prelude::*;
 use specdec_core::{
     Coupled, Decoder, FixedLength, Greedy, KvCache, Request, SamplingParams, SelectiveCache, SeqId,

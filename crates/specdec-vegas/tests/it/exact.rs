@@ -1,8 +1,9 @@
 //! What is committed is exact, and what is not is never read.
 
+use crate::hooks::{Hook, Hooked, Poison};
 use crate::world::{
-    Hook, Hooked, Poison, Target, bare, by_hand, fill, flat, pass, plain, prompt, run, slots, span,
-    tensor, transformer, vegas,
+    Target, bare, by_hand, fill, flat, pass, plain, prompt, run, slots, span, tensor, transformer,
+    vegas,
 };
 use burn::prelude::*;
 use specdec_core::{

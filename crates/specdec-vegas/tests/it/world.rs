@@ -1,16 +1,16 @@
-//! Caches that watch, poison and lie; passes by hand; models.
+//! Models, rules that are written down, passes by hand.
 
 use burn::prelude::*;
 use specdec_core::{
-    Attend, Completion, Decoder, Event, KvCache, KvSegment, ModelSpec, Phase, Request, Result,
-    RowSpan, Selection, SelectiveAttend, SelectiveCache, SeqId, TargetModel, Weighed,
+    Completion, Decoder, DraftContext, DraftRow, Drafter, Event, FirstCome, FixedLength, KvCache,
+    ModelSpec, Phase, Request, RowSpan, SeqId, TargetModel, sampling::Sampler,
 };
 use specdec_models::{MemoryTensors, ModelConfig, Transformer};
 use specdec_ragged::{SlotCache, SlotOptions};
+use specdec_testkit::HashLm;
 use specdec_testkit::weights::{Family, tiny};
-use specdec_vegas::{Candidates, CheckedConfig, Select, Vegas, VegasConfig};
+use specdec_vegas::{Candidates, CheckedConfig, Select, Vegas, VegasConfig, VegasDrafter};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 pub(crate) type Target = Arc<dyn TargetModel>;
@@ -121,188 +121,6 @@ impl Select for ByLayer {
     }
 }
 
-/// What happens to the passes of a [`Hooked`] cache.
-pub(crate) trait Hook: Send {
-    fn begun(&mut self, _rows: &[RowSpan], _phase: Phase, _selection: &Selection) {}
-
-    fn entries(&mut self, _layer: usize, k: Tensor<3>, v: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
-        (k, v)
-    }
-
-    fn weights(&mut self, weights: Tensor<3>) -> Tensor<3> {
-        weights
-    }
-
-    fn committed(&mut self, _cache: &mut dyn SelectiveCache) {}
-}
-
-/// A cache with a hook.
-pub(crate) struct Hooked<C, H> {
-    pub(crate) inner: C,
-    pub(crate) hook: H,
-}
-
-struct HookedAttend<'a, H> {
-    inner: Box<dyn SelectiveAttend + 'a>,
-    hook: &'a mut H,
-}
-
-impl<H: Hook> Attend for HookedAttend<'_, H> {
-    fn attend(
-        &mut self,
-        layer: usize,
-        q: Tensor<3>,
-        k: Tensor<3>,
-        v: Tensor<3>,
-    ) -> Result<Tensor<3>> {
-        let (k, v) = self.hook.entries(layer, k, v);
-        self.inner.attend(layer, q, k, v)
-    }
-}
-
-impl<H: Hook> SelectiveAttend for HookedAttend<'_, H> {
-    fn attend_weighed(
-        &mut self,
-        layer: usize,
-        q: Tensor<3>,
-        k: Tensor<3>,
-        v: Tensor<3>,
-    ) -> Result<Weighed> {
-        let (k, v) = self.hook.entries(layer, k, v);
-        let mut weighed = self.inner.attend_weighed(layer, q, k, v)?;
-        weighed.weights = weighed.weights.map(|weights| self.hook.weights(weights));
-        Ok(weighed)
-    }
-}
-
-impl<C: SelectiveCache, H: Hook> KvCache for Hooked<C, H> {
-    fn len(&self, seq: SeqId) -> usize {
-        self.inner.len(seq)
-    }
-
-    fn begin<'a>(&'a mut self, rows: &[RowSpan], phase: Phase) -> Result<Box<dyn Attend + 'a>> {
-        let inner = self
-            .inner
-            .begin_selective(rows, phase, &Selection::default())?;
-        self.hook.begun(rows, phase, &Selection::default());
-        let hook = &mut self.hook;
-        Ok(Box::new(HookedAttend { inner, hook }))
-    }
-
-    fn commit(&mut self, keep: &[usize]) -> Result<()> {
-        self.inner.commit(keep)?;
-        self.hook.committed(&mut self.inner);
-        Ok(())
-    }
-
-    fn rollback(&mut self) {
-        self.inner.rollback();
-    }
-
-    fn evict(&mut self, seq: SeqId) {
-        self.inner.evict(seq);
-    }
-
-    fn export(&self, seq: SeqId, range: Range<usize>) -> Result<KvSegment> {
-        self.inner.export(seq, range)
-    }
-
-    fn import(&mut self, seq: SeqId, segment: &KvSegment) -> Result<()> {
-        self.inner.import(seq, segment)
-    }
-
-    fn memory_bytes(&self) -> usize {
-        self.inner.memory_bytes()
-    }
-}
-
-impl<C: SelectiveCache, H: Hook> SelectiveCache for Hooked<C, H> {
-    fn begin_selective<'a>(
-        &'a mut self,
-        rows: &[RowSpan],
-        phase: Phase,
-        selection: &Selection,
-    ) -> Result<Box<dyn SelectiveAttend + 'a>> {
-        let inner = self.inner.begin_selective(rows, phase, selection)?;
-        self.hook.begun(rows, phase, selection);
-        let hook = &mut self.hook;
-        Ok(Box::new(HookedAttend { inner, hook }))
-    }
-}
-
-/// A pass that a cache was asked for.
-#[derive(Debug, Clone)]
-pub(crate) struct Begun {
-    pub(crate) rows: Vec<RowSpan>,
-    pub(crate) phase: Phase,
-    pub(crate) selection: Selection,
-}
-
-/// Writes down every pass.
-#[derive(Default)]
-pub(crate) struct Spy(pub(crate) Log<Begun>);
-
-impl Hook for Spy {
-    fn begun(&mut self, rows: &[RowSpan], phase: Phase, selection: &Selection) {
-        self.0.lock().expect("no panic").push(Begun {
-            rows: rows.to_vec(),
-            phase,
-            selection: selection.clone(),
-        });
-    }
-}
-
-/// A slot cache whose passes are written down.
-pub(crate) fn spied(spec: &ModelSpec) -> (Hooked<SlotCache, Spy>, Log<Begun>) {
-    let log = Log::default();
-    let hook = Spy(Arc::clone(&log));
-    let inner = slots(spec);
-    (Hooked { inner, hook }, log)
-}
-
-/// Writes NaN behind every row that was committed.
-pub(crate) struct Poison {
-    pub(crate) spec: ModelSpec,
-    pub(crate) ahead: usize,
-    rows: Vec<SeqId>,
-}
-
-impl Poison {
-    pub(crate) fn slots(spec: &ModelSpec, ahead: usize) -> Hooked<SlotCache, Self> {
-        let spec = spec.clone();
-        let inner = slots(&spec);
-        let rows = Vec::new();
-        let hook = Self { spec, ahead, rows };
-        Hooked { inner, hook }
-    }
-}
-
-impl Hook for Poison {
-    fn begun(&mut self, rows: &[RowSpan], _: Phase, _: &Selection) {
-        self.rows = rows.iter().map(|row| row.seq).collect();
-    }
-
-    fn committed(&mut self, cache: &mut dyn SelectiveCache) {
-        for &seq in &self.rows {
-            let row = span(seq.0, cache.len(seq), self.ahead);
-            let nan = |heads| {
-                Tensor::full(
-                    [row.len, heads, self.spec.head_dim],
-                    f32::NAN,
-                    &self.spec.device,
-                )
-            };
-            let mut attend = cache.begin(&[row], Phase::Draft).expect("a draft pass");
-            for layer in 0..self.spec.layers {
-                let (q, kv) = (nan(self.spec.heads), nan(self.spec.kv_heads));
-                attend.attend(layer, q, kv.clone(), kv).expect("attention");
-            }
-            drop(attend);
-            cache.rollback();
-        }
-    }
-}
-
 pub(crate) fn span(seq: u64, start: usize, len: usize) -> RowSpan {
     let seq = SeqId(seq);
     RowSpan { seq, start, len }
@@ -405,4 +223,54 @@ pub(crate) fn plain(target: &Target, request: Request) -> Completion {
 /// A Vegas over slots.
 pub(crate) fn vegas(target: &Target, config: CheckedConfig) -> Vegas<SlotCache> {
     Vegas::new(slots(target.spec()), target.spec(), config)
+}
+
+/// A model with hard attention.
+pub(crate) fn hash(vocab: usize, context: usize) -> Target {
+    Arc::new(HashLm::new(vocab, &device()).with_context(context))
+}
+
+/// One draft of `k` tokens for each content, greedy.
+pub(crate) fn drafts(
+    target: &Target,
+    cache: &mut dyn KvCache,
+    tokens: &[Vec<u32>],
+    k: usize,
+) -> Vec<Vec<u32>> {
+    let sampler = Sampler::greedy();
+    let rows: Vec<DraftRow<'_>> = (0..)
+        .zip(tokens)
+        .map(|(seq, tokens)| DraftRow::new(SeqId(seq), tokens, 1, k, &sampler))
+        .collect();
+    let cx = DraftContext {
+        rows: &rows,
+        target: &**target,
+        cache,
+    };
+    let draft = VegasDrafter::new().draft(cx).expect("a draft");
+    draft.rows.into_iter().map(|row| row.tokens).collect()
+}
+
+/// Prefills a sequence.
+pub(crate) fn prefilled(target: &Target, cache: &mut dyn KvCache, seq: u64, tokens: &[u32]) {
+    let spec = target.spec();
+    let block = specdec_core::Block::single(SeqId(seq), 0, tokens, &spec.device);
+    let mut attend = cache.begin(block.rows(), Phase::Prefill).expect("a pass");
+    target
+        .forward(&block, &mut *attend, &[])
+        .expect("a forward");
+    drop(attend);
+    cache.commit(&[tokens.len()]).expect("a commit");
+}
+
+/// A decoder with drafts of `k` tokens.
+pub(crate) fn decoder(target: &Target, cache: impl KvCache + 'static, k: usize) -> Decoder {
+    Decoder::builder(Arc::clone(target))
+        .cache(cache)
+        .drafter(VegasDrafter::new())
+        .controller(FixedLength(k))
+        .scheduler(FirstCome { max_rows: 8 })
+        .prefill_chunk(64)
+        .build()
+        .expect("the parts fit")
 }
