@@ -2,8 +2,10 @@
 
 mod args;
 mod memory;
+mod plot;
 mod resolve;
 
 pub use args::{AcceptRule, ModelArgs};
 pub use memory::peak_memory_bytes;
+pub use plot::{Curve, plot};
 pub use resolve::{Found, find_model};

@@ -306,6 +306,10 @@ impl<S: Stored, const P: usize, const BITS: usize> Scaled<S, P, BITS> {
     }
 
     /// The products with rows of small integers, of M rows; see [`super::int8`].
+    #[allow(
+        clippy::needless_range_loop,
+        reason = "an index runs over several arrays, and iterators are not always inlined here"
+    )]
     #[inline(always)]
     pub(super) fn dots<D: Dot, const M: usize, const W: usize>(
         &self,
