@@ -177,7 +177,6 @@ impl<'a> BandWork<'a> {
                     runs: &any,
                     block,
                     scores,
-                    max: None,
                 });
             }
             run(Add {
@@ -201,7 +200,6 @@ impl<'a> BandWork<'a> {
                 runs,
                 block,
                 scores,
-                max: None,
             });
             let before = self.runs(first(token)..common.start.min(end(token)));
             let out = &mut out[m * self.lines..][..self.lines];

@@ -24,6 +24,32 @@ pub(super) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
+    /// Runs of the block that starts at `block`, each grown to whole tiles of its chunks, those that touch made one.
+    fn widened(self, runs: &[Range<usize>], block: usize) -> Vec<Range<usize>> {
+        let chunk = self.store.shape().chunk;
+        let first = |column: usize| {
+            let place = self.padding + column;
+            (place - place % chunk % TILE)
+                .saturating_sub(self.padding)
+                .max(block)
+        };
+        let end = |last: usize| {
+            let place = self.padding + last;
+            let tile = place - place % chunk % TILE + TILE;
+            let chunk_end = place - place % chunk + chunk;
+            (tile.min(chunk_end) - self.padding).min(block + BLOCK)
+        };
+        let mut wide: Vec<Range<usize>> = Vec::new();
+        for run in runs {
+            let run = first(run.start)..end(run.end - 1);
+            match wide.last_mut() {
+                Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+                _ => wide.push(run),
+            }
+        }
+        wide
+    }
+
     /// Cuts a run of columns at the ends of chunks: for each piece its first column, its offset in the chunk, its
     /// length, and the chunk's keys and values.
     #[inline(always)]
@@ -175,7 +201,10 @@ impl Kernel for Score<'_, '_> {
 impl Score<'_, '_> {
     #[inline(always)]
     fn score<V: Vector, const M: usize>(&mut self, v: V) {
-        for run in self.runs {
+        // Whole tiles are scored, each once: what is not seen of them is hidden later.
+        let wide = (self.runs.len() > 1).then(|| self.columns.widened(self.runs, self.block));
+        let runs = wide.as_deref().unwrap_or(self.runs);
+        for run in runs {
             for piece in self.columns.pieces(run.clone()) {
                 let end = (piece.offset + piece.len).div_ceil(TILE);
                 let mut tile = piece.offset / TILE;
@@ -240,8 +269,6 @@ pub(super) struct Weigh<'a> {
     pub(super) runs: &'a [Range<usize>],
     pub(super) block: usize,
     pub(super) scores: &'a mut [f32; BLOCK],
-    /// The greatest score, where it is known already.
-    pub(super) max: Option<f32>,
 }
 
 impl Kernel for Weigh<'_> {
@@ -252,7 +279,6 @@ impl Kernel for Weigh<'_> {
             runs,
             block,
             scores,
-            max,
         } = self;
         let mut end = 0;
         for run in runs {
@@ -262,13 +288,11 @@ impl Kernel for Weigh<'_> {
         scores[end..].fill(f32::NEG_INFINITY);
         let used = end.div_ceil(16);
         let lanes = &mut scores.as_chunks_mut::<16>().0[..used];
-        let max = max.unwrap_or_else(|| {
-            let mut most = v.splat(f32::NEG_INFINITY);
-            for lanes in &*lanes {
-                most = v.max(v.load(lanes), most);
-            }
-            greatest(v, most)
-        });
+        let mut most = v.splat(f32::NEG_INFINITY);
+        for lanes in &*lanes {
+            most = v.max(v.load(lanes), most);
+        }
+        let max = greatest(v, most);
         let shift = v.splat(max);
         let mut total = v.splat(0.0);
         for lanes in lanes {

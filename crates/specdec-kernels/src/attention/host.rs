@@ -196,48 +196,56 @@ impl Work<'_> {
         weights
     }
 
-    /// The mean over a group's query heads of the weights of one token, added to `mean`.
+    /// The mean over a group's query heads of the weights of one token, added to `mean`. Heads are scored together, so
+    /// that keys are loaded once for them.
     fn weights_of(&self, band: &Band, head: usize, mean: &mut [f32]) {
         let work = BandWork::new(self, band, head);
         let token = band.tokens.start;
+        let all = token * self.group..(token + 1) * self.group;
         let mut scores: Scores = [[0.0; BLOCK]; QUERIES];
-        for member in 0..self.group {
-            let query = token * self.group + member;
-            let q = work.queries(query..query + 1);
-            let mut fold = (f32::NEG_INFINITY, 0.0);
-            // First the greatest score and the sum, joined as the pass joins them, then the weights.
-            for last in [false, true] {
-                for block in self.blocks(band) {
-                    let block = block * BLOCK;
-                    let runs = &work.seen(token, block);
-                    if runs.is_empty() {
-                        continue;
-                    }
-                    let scored = &mut scores;
-                    run(Score {
-                        columns: work.columns(),
-                        runs,
-                        block,
-                        q: &q,
-                        queries: 1,
-                        scale: self.scale,
-                        scores: scored,
-                        ahead: &mut Ahead::none(),
-                    });
-                    let max = last.then_some(fold.0);
+        for from in all.clone().step_by(QUERIES) {
+            let queries = from..all.end.min(from + QUERIES);
+            let q = work.queries(queries.clone());
+            let mut folds = [(f32::NEG_INFINITY, 0.0); QUERIES];
+            let folds = &mut folds[..queries.len()];
+            // Weights within each block first; what the block itself weighs is known at the end.
+            let mut blocks = Vec::new();
+            for block in self.blocks(band) {
+                let block = block * BLOCK;
+                let runs = work.seen(token, block);
+                if runs.is_empty() {
+                    continue;
+                }
+                run(Score {
+                    columns: work.columns(),
+                    runs: &runs,
+                    block,
+                    q: &q,
+                    queries: queries.len(),
+                    scale: self.scale,
+                    scores: &mut scores,
+                    ahead: &mut Ahead::none(),
+                });
+                let mut maxima = [0.0; QUERIES];
+                for ((fold, scores), most) in folds.iter_mut().zip(&mut scores).zip(&mut maxima) {
                     let this = run(Weigh {
-                        runs,
+                        runs: &runs,
                         block,
-                        scores: &mut scores[0],
-                        max,
+                        scores,
                     });
-                    if !last {
-                        join_all(core::slice::from_mut(&mut fold), &mut [], (&[this], &[]), 0);
-                        continue;
-                    }
-                    let factor = 1.0 / (fold.1 * self.group as f32);
-                    for column in runs.iter().cloned().flatten() {
-                        mean[column] += scores[0][column - block] * factor;
+                    *most = this.0;
+                    join_all(core::slice::from_mut(fold), &mut [], (&[this], &[]), 0);
+                }
+                blocks.push((block, runs, scores[..queries.len()].to_vec(), maxima));
+            }
+            for (block, runs, scores, maxima) in blocks {
+                for ((fold, scores), most) in folds.iter().zip(&scores).zip(maxima) {
+                    let factor = (most - fold.0).exp() / (fold.1 * self.group as f32);
+                    for run in &runs {
+                        let scores = &scores[run.start - block..run.end - block];
+                        for (mean, weight) in mean[run.clone()].iter_mut().zip(scores) {
+                            *mean += weight * factor;
+                        }
                     }
                 }
             }
