@@ -14,6 +14,8 @@ LINES = [
     {"id": "ids", "prompt_ids": [504, 253], "max_new": 8},
     {"id": "vocabulary", "prompt_ids": [10_000_000]},
     {"prompt": "One two three one two three one two", "max_new": 12},
+    {"id": "no options", "prompt": "x", "options": "y"},
+    {"id": "twice", "prompt": "x", "options": {"prompt": "y"}},
 ]
 
 
@@ -47,14 +49,14 @@ def main() -> None:
             run(Path(folder), "--drafter", d, "--batch", b, "--temperature", "0.8", "--seed", "7")[0]
             for d, b in (("none", "1"), ("ngram", "4"))
         ]
-    assert [line["id"] for line in plain] == ["a", "b", "bad", "unknown", "ids", "vocabulary", 6, 7]
-    assert [line["id"] for line in plain if "error" in line] == ["bad", "unknown", "vocabulary", 7]
+    assert [line["id"] for line in plain] == ["a", "b", "bad", "unknown", "ids", "vocabulary", 6, "no options", "twice", 9]
+    assert [line["id"] for line in plain if "error" in line] == ["bad", "unknown", "vocabulary", "no options", "twice", 9]
     for key in ("id", "prompt_ids", "ids", "text", "finish", "error"):
         assert [line.get(key) for line in plain] == [line.get(key) for line in fast], key
         for other in others:
             assert [line.get(key) for line in plain] == [line.get(key) for line in other], key
         assert [line.get(key) for line in sampled[0]] == [line.get(key) for line in sampled[1]], key
-    assert summary["errors"] == 4 and summary["new_tokens"] == sum(len(l.get("ids", [])) for l in fast)
+    assert summary["errors"] == 6 and summary["new_tokens"] == sum(len(l.get("ids", [])) for l in fast)
     assert summary["tokens_per_second"] > 0 and summary["peak_memory_bytes"] > 0
     print("generate: plain, drafted and sampled runs agree; bad lines are named")
 

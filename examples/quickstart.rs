@@ -48,6 +48,10 @@ fn main() -> Result<()> {
 
     let speed = |g: &Generated| g.stats.tokens_per_second().unwrap_or(0.0);
     let (slow, quick) = (speed(&reference), speed(&answer));
+    ensure!(
+        slow > 0.0,
+        "nothing was generated: there is nothing to compare"
+    );
     let equal = reference.tokens == answer.tokens;
     let length = answer.stats.acceptance_length().unwrap_or(1.0);
     if args.json {

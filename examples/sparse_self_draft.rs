@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release --example sparse_self_draft -- --tokens 2000 --plot vegas.svg`
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use specdec::core::{Completion, Decoder, FixedLength, Request, TargetModel};
 use specdec::ragged::SlotCache;
@@ -37,7 +37,8 @@ fn main() -> Result<()> {
     let args = Args::parse();
     let model = args.model.open()?;
     let text = match &args.document {
-        Some(path) => std::fs::read_to_string(path)?,
+        Some(path) => std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?,
         None => [
             include_str!("../docs/performance.md"),
             include_str!("../docs/how-a-step-works.md"),

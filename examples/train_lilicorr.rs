@@ -1,9 +1,9 @@
 //! Trains a block drafter and its head for a target, on text that the target writes itself. Killed, it goes on where
 //! it was.
 //!
-//! `cargo run --release --example train_lilicorr -- --target assets/tiny-pair/target --work target/lilicorr`
+//! `cargo run --release --example train_lilicorr -- --model assets/tiny-pair/target --work target/lilicorr`
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use specdec::lilicorr::train::{
@@ -57,6 +57,7 @@ fn main() -> Result<()> {
     options.ends = model.end_tokens().iter().copied().collect();
     let cache = |spec: &_| SlotCache::new(spec).expect("a cache of the default options");
     let prompts = prompts(&args)?;
+    ensure!(!prompts.is_empty(), "there are no prompts");
     let prompts: Vec<Vec<u32>> = (0..args.texts)
         .map(|i| Ok(model.encode(&Prompt::user(&prompts[i % prompts.len()]))?))
         .collect::<Result<_>>()?;

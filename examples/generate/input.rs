@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use specdec::core::Speculation;
 use specdec::text::Message;
 use specdec::{Options, Prompt};
@@ -70,35 +70,51 @@ pub fn read(path: &Path, defaults: &Options) -> Result<Vec<Line>> {
 }
 
 fn parse(line: &[u8], number: usize, defaults: &Options) -> Line {
-    let mut value: Value = match serde_json::from_slice(line) {
-        Ok(value) => value,
+    let mut object: Map<String, Value> = match serde_json::from_slice(line) {
+        Ok(object) => object,
         Err(error) => {
             return Line {
                 id: number.into(),
-                request: Err(error.to_string()),
+                request: Err(format!("not a JSON object: {error}")),
             };
         }
     };
-    let id = match value.get("id") {
+    let id = match object.get("id") {
         None | Some(Value::Null) => number.into(),
         Some(id) => id.clone(),
     };
-    // Options may stand beside the prompt or in an object of their own.
-    if let Some(Value::Object(options)) = value.as_object_mut().and_then(|o| o.remove("options"))
-        && let Some(object) = value.as_object_mut()
-    {
-        object.extend(options);
-    }
-    let request = serde_json::from_value::<Raw>(value)
-        .map_err(|error| error.to_string())
+    let request = with_options(&mut object)
+        .and_then(|()| {
+            serde_json::from_value::<Raw>(Value::Object(object)).map_err(|error| error.to_string())
+        })
         .and_then(|raw| raw.request(defaults.clone()));
     Line { id, request }
+}
+
+/// Options may stand beside the prompt or in an object of their own; each once.
+fn with_options(object: &mut Map<String, Value>) -> Result<(), String> {
+    match object.remove("options") {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Object(options)) => {
+            for (name, value) in options {
+                if object.contains_key(&name) {
+                    return Err(format!("{name} is given twice"));
+                }
+                object.insert(name, value);
+            }
+            Ok(())
+        }
+        Some(_) => Err("options is no object".into()),
+    }
 }
 
 impl Raw {
     fn request(self, mut options: Options) -> Result<(Prompt, Options), String> {
         let prompt = match (self.prompt, self.messages, self.prompt_ids) {
             (Some(text), None, None) => Prompt::Text(text),
+            (None, Some(messages), None) if messages.is_empty() => {
+                return Err("messages is empty".into());
+            }
             (None, Some(messages), None) => Prompt::Chat(
                 messages
                     .into_iter()

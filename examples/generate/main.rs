@@ -5,7 +5,7 @@
 mod input;
 mod report;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use indicatif::ProgressBar;
 use specdec::core::Speculation;
@@ -89,7 +89,11 @@ fn drafting(args: &Args, model: &Model) -> Result<Drafting> {
         "vegas" => Drafting::Vegas(VegasConfig::default()),
         other => {
             let (kind, what) = other.split_once(':').unwrap_or((other, ""));
-            let block = || DraftModel::load(what, model.device());
+            let block = || -> Result<DraftModel> {
+                ensure!(!what.is_empty(), "{kind}:FOLDER wants a folder");
+                let loaded = DraftModel::load(what, model.device());
+                loaded.with_context(|| format!("cannot load {what}"))
+            };
             match kind {
                 "model" => Drafting::Model(args.model.open_other(what)?),
                 "vegas" => Drafting::Vegas(VegasConfig {
@@ -159,11 +163,13 @@ fn main() -> Result<()> {
         .iter()
         .filter_map(|l| l.request.as_ref().ok().cloned())
         .collect();
+    // Before the work, so that a path that cannot be written costs nothing.
+    let mut output = create(&args.output)?;
+    let summary_file = args.summary.as_deref().map(create).transpose()?;
     let bar = ProgressBar::new(prompts.len() as u64);
     let results = generator.generate_batch(prompts, |done, _| bar.set_position(done as u64))?;
     bar.finish_and_clear();
     let mut results = results.into_iter();
-    let mut output = create(&args.output)?;
     let mut summary = report::Summary::new(model.report());
     for line in lines {
         let result = match line.request {
@@ -180,12 +186,10 @@ fn main() -> Result<()> {
     if let Some(store) = store {
         store.flush()?;
     }
-    if let Some(path) = &args.summary {
-        writeln!(
-            create(path)?,
-            "{}",
-            summary.finish(&generator, &format!("{args:?}"))
-        )?;
+    if let Some(mut file) = summary_file {
+        let report = summary.finish(&generator, &format!("{args:?}"));
+        writeln!(file, "{report}")?;
+        file.flush()?;
     }
     Ok(())
 }

@@ -25,8 +25,8 @@ pub struct ModelArgs {
     #[arg(long, value_enum, default_value_t = ActivationArg::Float)]
     pub activations: ActivationArg,
     /// CPU threads [default: all cores]
-    #[arg(long)]
-    pub threads: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
 }
 
 /// How weights are held.
@@ -74,7 +74,7 @@ impl AcceptRule {
 impl ModelArgs {
     /// Finds and opens the model, with a progress bar and a line on what is used, both on stderr.
     pub fn open(&self) -> Result<Model> {
-        if let Some(threads) = self.threads {
+        if let Some(threads) = self.threads.map(usize::from) {
             rayon::ThreadPoolBuilder::new()
                 .num_threads(threads)
                 .build_global()?;

@@ -21,8 +21,11 @@ impl Curve {
     }
 }
 
-/// Draws curves into an SVG file; the vertical axis starts at 0.
+/// Draws curves into an SVG file; the vertical axis starts at 0. Writes nothing where no curve has two points.
 pub fn plot(path: &Path, x: &str, y: &str, curves: &[Curve]) -> Result<()> {
+    if curves.iter().all(|curve| curve.points.len() < 2) {
+        return Ok(());
+    }
     let all = || curves.iter().flat_map(|curve| &curve.points);
     let least = all().map(|p| p.0).fold(f64::INFINITY, f64::min);
     let most = |value: fn(&(f64, f64)) -> f64| all().map(value).fold(f64::MIN_POSITIVE, f64::max);

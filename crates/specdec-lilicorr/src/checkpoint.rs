@@ -51,12 +51,19 @@ impl DraftModel {
     ///
     /// # Errors
     /// [`DraftModelError::MissingTensors`], [`DraftModelError::UnknownTensors`],
-    /// [`DraftModelError::Shape`]; as [`DraftConfig::check`].
+    /// [`DraftModelError::Shape`], [`DraftModelError::TooFew`]; as [`DraftConfig::check`].
     pub fn from_weights(
         config: &DraftConfig,
         mut weights: Weights,
         device: &Device,
     ) -> Result<Self> {
+        config.check()?;
+        // Before anything of the configuration's sizes is made.
+        let got = weights.0.values().map(|(_, v)| v.len() as u128).sum();
+        let needed = config.least_parameters();
+        if got < needed {
+            return Err(DraftModelError::TooFew { needed, got });
+        }
         let empty = Self::empty(config, device)?;
         let (mut missing, mut wrong) = (Vec::new(), None);
         let model = named::filled(empty, &mut |name, expected| {

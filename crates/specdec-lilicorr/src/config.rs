@@ -98,6 +98,23 @@ impl DraftConfig {
         self.block_size.saturating_sub(1)
     }
 
+    /// Half of what the largest matrices hold: a network of these sizes cannot have fewer numbers,
+    /// also if a tensor or two are missing.
+    pub(crate) fn least_parameters(&self) -> u128 {
+        let wide = |a: usize, b: usize| a as u128 * b as u128;
+        let layer = 3 * wide(self.hidden, self.intermediate)
+            + 2 * wide(self.hidden, self.heads * self.head_dim)
+            + 2 * wide(self.hidden, self.kv_heads * self.head_dim);
+        let head = self.head.as_ref().map_or(0, |head| {
+            let h = head.hidden.unwrap_or(self.hidden);
+            head.layers as u128 * (4 * wide(h, h) + 2 * wide(h, head.inner(h)))
+        });
+        (self.layers.len() as u128 * layer
+            + wide(self.taps.len() * self.hidden, self.hidden)
+            + head)
+            / 2
+    }
+
     /// Tokens among which is drafted.
     pub fn draft_vocab_len(&self) -> usize {
         self.draft_vocab.as_ref().map_or(self.vocab, Vec::len)

@@ -19,6 +19,14 @@ pub enum DraftModelError {
         #[source]
         source: std::io::Error,
     },
+    /// The tensors hold fewer numbers than layers of the configuration's sizes need.
+    #[error("the configuration's sizes need {needed} numbers at least, the tensors hold {got}")]
+    TooFew {
+        /// What the largest matrices need.
+        needed: u128,
+        /// What all tensors hold.
+        got: u128,
+    },
     /// A file contradicts its format.
     #[error("{} is corrupt: {what}", path.display())]
     Corrupt {

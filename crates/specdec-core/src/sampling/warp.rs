@@ -19,14 +19,22 @@ pub fn argmax(logits: &[f32]) -> Option<Token> {
 }
 
 /// Divides by the temperature (which must not be 0) and removes, by setting them to minus
-/// infinity, the tokens that top-k, top-p and min-p leave out, in that order.
+/// infinity, the tokens that top-k, top-p and min-p leave out, in that order. The largest logit
+/// becomes 0 before the division, so that no temperature makes an infinity of it.
 pub fn warp(params: &SamplingParams, logits: &mut [f32]) {
+    let top = max(logits);
     for l in logits.iter_mut() {
-        *l = if l.is_nan() {
+        *l = if *l == top {
+            0.0
+        } else if l.is_nan() {
             f32::NEG_INFINITY
         } else {
-            *l / params.temperature
+            (*l - top) / params.temperature
         };
+    }
+    if top == f32::NEG_INFINITY {
+        logits.fill(top);
+        return;
     }
     if let Some(k) = params.top_k.filter(|&k| k < logits.len()) {
         top_k(k, logits);
@@ -122,6 +130,28 @@ fn top_p(p: f64, logits: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Logits and temperatures at the ends of what f32 holds: the distribution stays one.
+    #[test]
+    fn no_temperature_or_bias_makes_a_distribution_of_nan() {
+        for temperature in [1e-45, 1e-38, 1e-3, 1.0, 3e38] {
+            for largest in [12.0, 3e38, f32::INFINITY] {
+                let mut logits = [1.0, largest, f32::NAN, -3e38, f32::NEG_INFINITY];
+                warp(&SamplingParams::sampled(temperature), &mut logits);
+                let p = probabilities(&logits);
+                assert!(
+                    (p.iter().sum::<f64>() - 1.0).abs() < 1e-9,
+                    "{temperature} {largest}"
+                );
+                let most = p.iter().copied().fold(0.0, f64::max);
+                assert_eq!(p[1], most, "{temperature} {largest}: {p:?}");
+                assert_eq!((p[2], p[4]), (0.0, 0.0));
+            }
+        }
+        let mut none = [f32::NAN, f32::NEG_INFINITY];
+        warp(&SamplingParams::sampled(1.0), &mut none);
+        assert_eq!(probabilities(&none), [0.0, 0.0]);
+    }
 
     #[test]
     fn argmax_takes_the_lowest_id_and_passes_over_nan() {

@@ -179,7 +179,7 @@ fn a9_settings_reach_the_drafter() {
 
 /// Ties within the margin are counted, and only when asked for.
 #[test]
-fn ties_are_counted_within_the_margin() {
+fn a3_ties_are_counted_within_the_margin() {
     let target = ScriptedTarget::new(4, &device(), |seen| {
         // The gap between the two best is 0, 0.5, 1, 0, ...
         let gap = 0.5 * (seen.position % 3) as f32;

@@ -345,3 +345,16 @@ fn usual_taps_are_those_of_the_paper() {
     );
     let _: Token = good().mask_token;
 }
+
+/// Sizes that no file has: refused before anything of that size is made.
+#[test]
+fn absurd_sizes_do_not_allocate() {
+    let mut config = good();
+    config.hidden = 1 << 24;
+    config.intermediate = 1 << 24;
+    let weights = model(&good(), 1).weights().expect("readable");
+    match DraftModel::from_weights(&config, weights, &device()).expect_err("nothing fits") {
+        DraftModelError::TooFew { needed, got } => assert!(needed > 1 << 46 && got < 1 << 30),
+        error => panic!("{error}"),
+    }
+}

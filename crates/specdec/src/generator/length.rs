@@ -58,6 +58,9 @@ impl DraftLength {
     }
 }
 
+/// Most rows that are measured; costs of more are read off from these.
+const MOST_ROWS: usize = 4;
+
 /// What is measured: quickly, and within the model's context.
 fn calibration(context: usize, rows: usize) -> CalibrationOptions {
     let mut options = CalibrationOptions {
@@ -72,7 +75,10 @@ fn calibration(context: usize, rows: usize) -> CalibrationOptions {
     }
     options.contexts.dedup();
     if rows > 1 {
-        options.rows.push(rows);
+        // Many rows take their time: a few tell how costs grow with them.
+        options.rows.push(rows.min(MOST_ROWS));
+        options.contexts.truncate(1);
+        options.rounds = 3;
     }
     options
 }

@@ -1,5 +1,6 @@
 //! Tests of the facade.
 
+mod cases;
 mod devices;
 mod drafters;
 mod engine;
