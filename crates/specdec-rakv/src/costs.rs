@@ -1,7 +1,9 @@
 mod break_even;
 mod calibrate;
 mod calibration_options;
+mod drafted;
 mod file;
+mod fit;
 mod refresh;
 mod samples;
 mod table;

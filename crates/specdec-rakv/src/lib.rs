@@ -10,6 +10,7 @@ mod simulation;
 mod steering;
 mod store;
 mod switch;
+mod taps;
 
 pub use controller::{
     Accuracy, Adaptive, AdaptiveOptions, Analytic, Arm, ControlReport, ControllerState, Correction,

@@ -3,7 +3,7 @@
 use crate::costs::MAX_SOURCES;
 use crate::error::{RakvError, Result};
 use crate::steering::{Choice, Sample, Steering};
-use burn::prelude::*;
+use crate::taps::Taps;
 use specdec_core::{
     BuildError, Draft, DraftContext, DraftRow, Drafter, Error, ModelSpec, Observation, RowDraft,
     SeqId, Token,
@@ -27,9 +27,7 @@ pub(crate) const LOOK_BACK: usize = 32;
 pub struct SwitchDrafter {
     sources: Vec<Box<dyn Drafter>>,
     steering: Steering,
-    /// The union of the drafters' taps, and each drafter's places in it.
-    taps: Vec<usize>,
-    places: Vec<Vec<usize>>,
+    taps: Taps,
     /// Silent drafts not yet compared to the end.
     silent: HashMap<SeqId, Vec<Silent>>,
 }
@@ -69,17 +67,11 @@ impl SwitchDrafter {
                 allowed: "1 to 4",
             });
         }
-        let mut taps: Vec<usize> = sources.iter().flat_map(|s| s.taps()).copied().collect();
-        taps.sort_unstable();
-        taps.dedup();
-        let place = |tap: &usize| taps.partition_point(|t| t < tap);
-        let places = sources.iter().map(|s| s.taps().iter().map(place).collect());
         steering.board().drafters = sources.len();
         Ok(Self {
-            places: places.collect(),
+            taps: Taps::of(sources.iter().map(|s| s.taps())),
             sources,
             steering,
-            taps,
             silent: HashMap::new(),
         })
     }
@@ -214,19 +206,8 @@ impl Drafter for SwitchDrafter {
             self.compare(row.seq, row.tokens);
         }
         let mut result = Ok(());
-        for (source, places) in self.sources.iter_mut().zip(&self.places) {
-            let taps: Option<Vec<Tensor<2>>> = places
-                .iter()
-                .map(|&place| observation.taps.get(place).cloned())
-                .collect();
-            let taps = taps.ok_or_else(|| Error::Contract {
-                part: "decoder",
-                what: format!(
-                    "{} hidden states for {} taps",
-                    observation.taps.len(),
-                    self.taps.len()
-                ),
-            })?;
+        for (i, source) in self.sources.iter_mut().enumerate() {
+            let taps = self.taps.pick(i, observation.taps)?;
             // All learn, even when one fails.
             let learned = source.observe(&Observation::new(
                 observation.phase,
@@ -246,7 +227,7 @@ impl Drafter for SwitchDrafter {
     }
 
     fn taps(&self) -> &[usize] {
-        &self.taps
+        self.taps.union()
     }
 
     fn check(&self, target: &ModelSpec) -> Result<(), BuildError> {

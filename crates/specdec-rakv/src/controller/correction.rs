@@ -39,6 +39,8 @@ const MOST: f64 = 0.5;
 const KEEP: f64 = 0.995;
 /// Uncertainty (trace of the inverse covariance) at which forgetting starts anew.
 const TRACE: f64 = 1e3;
+/// The usual penalty on weights.
+const LAMBDA: f64 = 30.0;
 
 /// Ridge regression of the logarithm of seconds per token on the [`Features`], one for each arm,
 /// with the analytic prediction as offset: untrained it changes nothing. It learns while decoding,
@@ -59,18 +61,18 @@ struct Regression {
 impl Default for Ridge {
     /// With lambda 30.
     fn default() -> Self {
-        Self::new(30.0)
+        Self::new(LAMBDA)
     }
 }
 
 impl Ridge {
-    /// Untrained, with this penalty on weights (not above 0 counts as 30).
+    /// Untrained, with this penalty on weights (30 where it is not above 0, or not finite).
     pub fn new(lambda: f64) -> Self {
         Self {
             lambda: if lambda > 0.0 && lambda.is_finite() {
                 lambda
             } else {
-                1.0
+                LAMBDA
             },
             arms: vec![None; MAX_SOURCES * MAX_MENU],
         }
@@ -255,6 +257,23 @@ mod tests {
             0.0,
             "another arm"
         );
+    }
+
+    #[test]
+    fn penalties_out_of_range_are_the_usual_one() {
+        let arm = Arm {
+            source: 0,
+            level: 1,
+        };
+        let trained = |ridge: Ridge| {
+            let records = (0..20).map(|i| (arm, features(i), 0.1 * i as f64));
+            ridge.fit(records).log_factor(arm, &features(3))
+        };
+        let usual = trained(Ridge::default());
+        for lambda in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(trained(Ridge::new(lambda)), usual, "{lambda}");
+        }
+        assert_ne!(trained(Ridge::new(1.0)), usual);
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! Costs measured on the device and with the parts at hand.
 
 use super::calibration_options::CalibrationOptions;
+use super::drafted::{Drafted, Price, seconds};
+use super::fit::{fit, stride};
 use super::samples::Samples;
 use super::table::{CostTable, Line, Measurements, PrefillCosts, SourceCosts};
 use crate::error::{RakvError, Result};
 use crate::store::HostSegment;
+use crate::taps::Taps;
+use burn::prelude::*;
 use specdec_core::sampling::Sampler;
 use specdec_core::{
-    Block, DraftContext, DraftRow, Drafter, Error, Greedy, KvCache, Phase, SamplingParams, SeqId,
-    TargetModel, Token,
+    Block, DraftContext, DraftRow, Drafter, Error, Greedy, KvCache, Observation, ObservedRow,
+    Phase, SamplingParams, SeqId, TargetModel, Token,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,8 +36,19 @@ pub struct Calibrated {
 /// after a warm-up, without those beyond five deviations. Cache and drafters are left as they were:
 /// sequences of names from `u64::MAX` downwards are used and evicted.
 ///
+/// Passes tap what the drafters want, and the drafters observe every committed position, as in a
+/// decoder. The text repeats itself, so that there is something to draft for those that look things
+/// up in it. A pass whose drafts came back shorter than asked counts as if it had gone on to the full
+/// length at the same seconds a token; a pass that drafted nothing says nothing of what drafts cost.
+/// Where that were more than half of a cell's passes, the cell is charged the dearest drafted token
+/// of the drafter's other lengths for each of its tokens, or, if there is none, the verify pass of
+/// its length: too much rather than nothing. A drafter that ends its drafts early by choice is
+/// therefore best measured without that. What observing takes is in no cell: it is the same
+/// whatever is drafted.
+///
 /// # Errors
-/// [`RakvError::Setting`] for options out of range, and contexts longer than the model takes;
+/// [`RakvError::Setting`] for options out of range, contexts longer than the model takes, and taps
+/// of layers it has not;
 /// [`RakvError::Decoding`] when a part fails; [`RakvError::Table`] when the clock gave nonsense.
 pub fn calibrate(
     target: &dyn TargetModel,
@@ -42,17 +57,27 @@ pub fn calibrate(
     options: &CalibrationOptions,
 ) -> Result<Calibrated> {
     options.check()?;
-    let longest = options.contexts.iter().chain(&options.lengths).max();
-    let needed = options.contexts.last().unwrap_or(&0) + options.lengths.last().unwrap_or(&0) + 1;
-    if needed > target.spec().context {
+    let longest = |axis: &[usize]| axis.last().copied().unwrap_or(0);
+    let (context, draft) = (longest(&options.contexts), longest(&options.lengths));
+    if context.saturating_add(draft) >= target.spec().context {
         return Err(RakvError::Setting {
             setting: "contexts",
-            value: format!("{longest:?}"),
+            value: format!("{context} with drafts of {draft}"),
             allowed: "less than the model's context, with the longest draft",
         });
     }
+    for drafter in drafters.iter() {
+        if let Some(tap) = drafter.taps().iter().find(|t| **t >= target.spec().layers) {
+            return Err(RakvError::Setting {
+                setting: "taps",
+                value: format!("layer {tap} for {}", drafter.name()),
+                allowed: "layers of the model",
+            });
+        }
+    }
     let rows = options.rows.iter().max().copied().unwrap_or(1);
     let mut bench = Bench {
+        taps: Taps::of(drafters.iter().map(|d| d.taps())),
         target,
         cache,
         drafters,
@@ -91,6 +116,7 @@ struct Bench<'a, 'd> {
     drafters: &'a mut [&'d mut dyn Drafter],
     options: &'a CalibrationOptions,
     sampler: Sampler,
+    taps: Taps,
     /// Mean context, seconds of a token.
     prefill: Vec<(f64, f64)>,
     /// Bytes, seconds.
@@ -150,70 +176,99 @@ impl Bench<'_, '_> {
             for drafter in self.drafters.iter_mut() {
                 drafter.evict(name(row));
             }
-            self.fill(name(row), &content[..context])?;
+            self.fill(name(row), content)?;
         }
         self.restoring(name(0), context)?;
-        let lengths = self.options.lengths.len();
+        let options = self.options;
+        let lengths = options.lengths.len();
         let cells = lengths * (1 + self.drafters.len());
-        let mut samples = vec![Samples::default(); cells];
+        let mut verified = vec![Samples::default(); lengths];
+        let mut drafted = vec![Drafted::default(); cells - lengths];
         for source in 0..self.drafters.len() {
             self.catching_up(source, &contents)?;
         }
-        for round in 0..self.options.warm_up + self.options.rounds {
+        for round in 0..options.warm_up + options.rounds {
             for turn in 0..cells {
                 // Another order every round, each cell once.
                 let cell = (turn * stride(cells) + round * 7) % cells;
-                let (part, length) = (cell / lengths, self.options.lengths[cell % lengths]);
-                let seconds = match part.checked_sub(1) {
-                    None => self.verify(&contents, context, length)?,
-                    Some(_) if length == 0 => 0.0,
-                    Some(source) => self.draft(source, &contents, length)?,
-                };
-                if round >= self.options.warm_up {
-                    samples[cell].add(seconds);
+                let (part, length) = (cell / lengths, options.lengths[cell % lengths]);
+                let counts = round >= options.warm_up;
+                match part.checked_sub(1) {
+                    None => {
+                        let seconds = self.verify(&contents, context, length)?;
+                        if counts {
+                            verified[cell].add(seconds);
+                        }
+                    }
+                    Some(_) if length == 0 => {}
+                    Some(source) => {
+                        let (seconds, tokens) = self.draft(source, &contents, length)?;
+                        if counts {
+                            drafted[cell - lengths].add(seconds, tokens, rows * length);
+                        }
+                    }
                 }
             }
         }
-        for (cell, samples) in samples.iter().enumerate() {
+        let mut verify = Vec::with_capacity(lengths);
+        for samples in &verified {
             let (median, dropped) = samples.median();
             self.dropped.0 += dropped;
             self.dropped.1 += samples.len();
-            match (cell / lengths).checked_sub(1) {
-                // A clock too coarse to see a pass.
-                None => raw.verify.push(median.max(1e-9)),
-                Some(source) => raw.sources[source].draft.push(median),
-            }
+            // A clock too coarse to see a pass.
+            verify.push(median.max(1e-9));
         }
+        for (source, cells) in raw.sources.iter_mut().zip(drafted.chunks(lengths)) {
+            let prices: Vec<Price> = cells.iter().map(Drafted::price).collect();
+            self.dropped.0 += prices.iter().map(|price| price.dropped).sum::<usize>();
+            self.dropped.1 += cells.iter().map(Drafted::len).sum::<usize>();
+            let cells = seconds(&options.lengths, &verify, &prices);
+            source.draft.extend(cells);
+        }
+        raw.verify.extend(verify);
         Ok(())
     }
 
-    /// Some text of `context` tokens and an anchor.
+    /// Some text of `context` tokens and an anchor, that repeats itself at least once.
     fn content(&self, row: usize, context: usize) -> Vec<Token> {
         let vocab = self.target.spec().vocab.max(1);
-        let token = |i: usize| ((i * 7 + (i / 5) * 13 + row * 31 + 3) % vocab) as Token;
+        let longest = self.options.lengths.last().copied().unwrap_or(0);
+        let period = (context / 2).clamp(1, longest.max(24));
+        let token = |i: usize| {
+            let i = i % period;
+            ((i * 7 + (i / 5) * 13 + row * 31 + 3) % vocab) as Token
+        };
         (0..=context).map(token).collect()
     }
 
-    fn fill(&mut self, seq: SeqId, tokens: &[Token]) -> Result<()> {
+    /// Prefills all of the content but the anchor.
+    fn fill(&mut self, seq: SeqId, content: &[Token]) -> Result<()> {
+        let tokens = &content[..content.len() - 1];
         for (i, chunk) in tokens.chunks(self.options.chunk).enumerate() {
             let at = i * self.options.chunk;
             let block = Block::single(seq, at, chunk, &self.target.spec().device);
             let started = Instant::now();
-            self.pass(&block, Phase::Prefill)?;
+            let tapped = self.pass(&block, Phase::Prefill)?;
             let each = started.elapsed().as_secs_f64() / chunk.len() as f64;
             self.cache.commit(&[chunk.len()])?;
             if i > 0 || tokens.len() <= self.options.chunk {
                 self.prefill
                     .push((at as f64 + chunk.len() as f64 / 2.0, each));
             }
+            let rows = [ObservedRow::new(seq, content, at, 0..chunk.len())];
+            for (source, drafter) in self.drafters.iter_mut().enumerate() {
+                let taps = self.taps.pick(source, &tapped)?;
+                drafter.observe(&Observation::new(Phase::Prefill, &rows, &taps))?;
+            }
         }
         Ok(())
     }
 
-    /// One pass and its result on the host; what it staged is left staged.
-    fn pass(&mut self, block: &Block, phase: Phase) -> Result<()> {
+    /// One pass and its result on the host; what it staged is left staged. The hidden states it
+    /// tapped.
+    fn pass(&mut self, block: &Block, phase: Phase) -> Result<Vec<Tensor<2>>> {
         let mut attend = self.cache.begin(block.rows(), phase)?;
-        let forward = self.target.forward(block, &mut *attend, &[]);
+        let forward = self.target.forward(block, &mut *attend, self.taps.union());
         drop(attend);
         let read = forward.and_then(|forward| {
             let hidden = if phase == Phase::Prefill {
@@ -223,13 +278,13 @@ impl Bench<'_, '_> {
                 forward.hidden
             };
             let best = self.target.logits(hidden).argmax(1).try_into_data();
-            best.map_err(|e| Error::Target(format!("its logits cannot be read: {e:?}").into()))
+            best.map_err(|e| Error::Target(format!("its logits cannot be read: {e:?}").into()))?;
+            Ok(forward.taps)
         });
-        if let Err(error) = read {
+        if read.is_err() {
             self.cache.rollback();
-            return Err(error.into());
         }
-        Ok(())
+        Ok(read?)
     }
 
     fn verify(&mut self, contents: &[Vec<Token>], context: usize, length: usize) -> Result<f64> {
@@ -245,7 +300,13 @@ impl Bench<'_, '_> {
         Ok(started.elapsed().as_secs_f64())
     }
 
-    fn draft(&mut self, source: usize, contents: &[Vec<Token>], length: usize) -> Result<f64> {
+    /// Drafts for all rows: seconds, and tokens that were drafted of those asked for.
+    fn draft(
+        &mut self,
+        source: usize,
+        contents: &[Vec<Token>],
+        length: usize,
+    ) -> Result<(f64, usize)> {
         let rows: Vec<DraftRow<'_>> = contents
             .iter()
             .enumerate()
@@ -261,14 +322,20 @@ impl Bench<'_, '_> {
         });
         let seconds = started.elapsed().as_secs_f64();
         self.cache.rollback();
-        drafted?;
-        Ok(seconds)
+        let drafted = drafted?.rows;
+        if drafted.len() != rows.len() {
+            let what = format!("{} drafts for {} rows", drafted.len(), rows.len());
+            let part = self.drafters[source].name();
+            return Err(Error::Contract { part, what }.into());
+        }
+        let tokens = drafted.iter().map(|row| row.tokens.len().min(length));
+        Ok((seconds, tokens.sum()))
     }
 
     /// The first draft reads the whole content; what later ones take is subtracted.
     fn catching_up(&mut self, source: usize, contents: &[Vec<Token>]) -> Result<()> {
-        let first = self.draft(source, contents, 1)?;
-        let later = self.draft(source, contents, 1)?;
+        let (first, _) = self.draft(source, contents, 1)?;
+        let (later, _) = self.draft(source, contents, 1)?;
         let tokens: usize = contents.iter().map(Vec::len).sum();
         self.catch_up[source].push((tokens as f64, (first - later).max(0.0)));
         Ok(())
@@ -291,56 +358,5 @@ impl Bench<'_, '_> {
             self.restore.push((host.size() as f64, seconds));
         }
         Ok(())
-    }
-}
-
-/// A step through `n` cells that visits each once.
-fn stride(n: usize) -> usize {
-    let gcd = |mut a: usize, mut b: usize| {
-        while b > 0 {
-            (a, b) = (b, a % b);
-        }
-        a
-    };
-    (n / 2 + 1..).find(|s| gcd(*s, n) == 1).unwrap_or(1)
-}
-
-/// Least squares through points, neither part negative; flat where all points have one x.
-fn fit(points: &[(f64, f64)]) -> (f64, f64) {
-    let n = points.len() as f64;
-    if points.is_empty() {
-        return (0.0, 0.0);
-    }
-    let mean = |f: fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>() / n;
-    let (x, y) = (mean(|p| p.0), mean(|p| p.1));
-    let spread = mean(|p| p.0 * p.0) - x * x;
-    if spread <= 1e-9 * x * x {
-        return (0.0, if x > 0.0 { y / x } else { 0.0 });
-    }
-    let slope =
-        ((mean(|p| p.0 * p.1) - x * y) / spread).clamp(0.0, if x > 0.0 { y / x } else { 0.0 });
-    (y - slope * x, slope)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_fitted_without_negative_parts() {
-        let (fixed, each) = fit(&[(1.0, 3.0), (2.0, 5.0), (4.0, 9.0)]);
-        assert!((fixed - 1.0).abs() < 1e-9 && (each - 2.0).abs() < 1e-9);
-        assert_eq!(fit(&[(1.0, 3.0), (2.0, 1.0)]), (2.0, 0.0));
-        assert_eq!(fit(&[(2.0, 4.0), (2.0, 6.0)]), (0.0, 2.5));
-        assert_eq!(fit(&[]), (0.0, 0.0));
-    }
-
-    #[test]
-    fn every_cell_has_its_turn() {
-        for n in 1..30 {
-            let mut seen: Vec<usize> = (0..n).map(|turn| turn * stride(n) % n).collect();
-            seen.sort_unstable();
-            assert!(seen.into_iter().eq(0..n), "{n}");
-        }
     }
 }

@@ -1,11 +1,14 @@
 use super::table::MAX_MENU;
 use crate::error::{RakvError, Result};
 
+/// Most rows that are measured.
+const MAX_ROWS: usize = 1024;
+
 /// What to measure, and how often.
 ///
 /// | option | default | meaning |
 /// |---|---|---|
-/// | `rows` | 1 | numbers of rows, rising from 1 or more |
+/// | `rows` | 1 | numbers of rows, rising from 1 or more, at most 1024 |
 /// | `contexts` | 64, 256 | committed tokens of each row, rising from 1 or more |
 /// | `lengths` | 0, 1, 2, 4, 8 | the menu, rising from 0, at most 8 entries |
 /// | `warm_up` | 3 | passes of each cell that do not count (compilation, autotuning) |
@@ -51,8 +54,8 @@ impl CalibrationOptions {
             (
                 "rows",
                 format!("{:?}", self.rows),
-                rising(&self.rows, 1),
-                "rising, 1 or more",
+                rising(&self.rows, 1) && self.rows.iter().all(|rows| *rows <= MAX_ROWS),
+                "rising, 1 to 1024",
             ),
             (
                 "contexts",

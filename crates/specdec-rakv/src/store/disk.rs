@@ -1,6 +1,6 @@
 //! Blocks in files: one safetensors file a block, named after the tokens it stands for, and an index.
 
-use super::atomic::write_whole;
+use super::atomic::{UNFINISHED, write_whole};
 use super::block::{Block, storable};
 use super::identity::{FORMAT, Identity};
 use crate::error::{RakvError, Result};
@@ -9,15 +9,18 @@ use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 use specdec_core::Token;
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs::{self, DirEntry, File};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 /// Longest header that is read.
 const MAX_HEADER: u64 = 1 << 22;
 const ENDING: &str = "safetensors";
 const INDEX: &str = "index.json";
+/// A file that has been left unfinished for so long is nobody's any more.
+const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// What a block's file says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +103,13 @@ impl Disk {
         }
         let entries = fs::read_dir(&disk.folder).map_err(|e| RakvError::io(&disk.folder, e))?;
         for entry in entries {
-            let path = entry.map_err(|e| RakvError::io(&disk.folder, e))?.path();
+            let entry = entry.map_err(|e| RakvError::io(&disk.folder, e))?;
+            if is_abandoned(&entry) {
+                // What cannot be removed is in nobody's way.
+                let _ = fs::remove_file(entry.path());
+                continue;
+            }
+            let path = entry.path();
             if path.extension().is_some_and(|e| e == ENDING) {
                 match disk.read_label(&path) {
                     Ok(block) => found.blocks.push(block),
@@ -121,10 +130,11 @@ impl Disk {
 
     fn read_index(&self) -> Result<HashMap<u128, (u64, u32)>> {
         let path = self.folder.join(INDEX);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(HashMap::new()),
-            Err(e) => return Err(RakvError::io(&path, e)),
+        let text = match read_whole(&path) {
+            Err(RakvError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                return Ok(HashMap::new());
+            }
+            text => text?,
         };
         let contents: Contents =
             serde_json::from_slice(&text).map_err(|e| RakvError::damaged(&path, e.to_string()))?;
@@ -161,9 +171,7 @@ impl Disk {
 
     /// Reads a file's header, and checks that its name is the one of its tokens.
     fn read_label(&self, path: &Path) -> Result<(u128, Label, usize)> {
-        let io = |e| RakvError::io(path, e);
-        let mut file = File::open(path).map_err(io)?;
-        let bytes = file.metadata().map_err(io)?.len();
+        let (mut file, bytes) = open_regular(path)?;
         let mut size = [0; 8];
         let torn = |_| RakvError::damaged(path, "it is torn: no header");
         file.read_exact(&mut size).map_err(torn)?;
@@ -262,7 +270,7 @@ impl Disk {
     pub(super) fn read(&self, name: u128, wanted: &Label) -> Result<Block> {
         let path = self.path(name);
         let damaged = |what: String| RakvError::damaged(&path, what);
-        let bytes = fs::read(&path).map_err(|e| RakvError::io(&path, e))?;
+        let bytes = read_whole(&path)?;
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| damaged(e.to_string()))?;
         let metadata = header.metadata().as_ref();
         let (_, label) = self.label(&path, metadata)?;
@@ -296,6 +304,37 @@ impl Disk {
         // A file that cannot be deleted is found, and checked, the next time.
         let _ = fs::remove_file(self.path(name));
     }
+}
+
+/// Opens a file and says how long it is. Pipes and the like, which would be waited for, are refused.
+fn open_regular(path: &Path) -> Result<(File, u64)> {
+    let io = |e| RakvError::io(path, e);
+    if !fs::metadata(path).map_err(io)?.is_file() {
+        return Err(RakvError::damaged(path, "it is no regular file"));
+    }
+    let file = File::open(path).map_err(io)?;
+    let bytes = file.metadata().map_err(io)?.len();
+    Ok((file, bytes))
+}
+
+fn read_whole(path: &Path) -> Result<Vec<u8>> {
+    let (mut file, _) = open_regular(path)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)
+        .map_err(|e| RakvError::io(path, e))?;
+    Ok(bytes)
+}
+
+/// Whether it is what a process that was killed while it wrote has left behind. A younger one may be
+/// another process's that is writing it now.
+fn is_abandoned(entry: &DirEntry) -> bool {
+    let name = entry.file_name();
+    let unfinished = name.to_str().is_some_and(|n| n.starts_with(UNFINISHED));
+    let of_age = || {
+        let about = entry.metadata().ok().filter(|about| about.is_file())?;
+        about.modified().ok()?.elapsed().ok()
+    };
+    unfinished && of_age().is_some_and(|age| age > ABANDONED)
 }
 
 fn checksum(name: u128, label: &Label, dtype: DType, bytes: &[u8]) -> String {

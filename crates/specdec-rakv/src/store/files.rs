@@ -5,15 +5,21 @@ use crate::error::Result;
 use std::sync::Arc;
 
 impl PrefixStore {
-    /// Writes blocks to files, parents first, and then the index.
+    /// Writes blocks to files, parents first, and then the index. All that can be written is, even
+    /// where something cannot; the first error then.
     pub(super) fn write_out(&self, blocks: Vec<(usize, u128, Label, Arc<Block>)>) -> Result<()> {
         let (Some(disk), Some(options)) = (&self.0.disk, &self.0.options.disk) else {
             return Ok(());
         };
+        let mut result = Ok(());
         for (id, name, label, block) in blocks {
-            let bytes = disk.write(&label, &block)?;
-            if !self.lock().index.written(id, name, bytes) {
-                disk.delete(name);
+            match disk.write(&label, &block) {
+                Ok(bytes) => {
+                    if !self.lock().index.written(id, name, bytes) {
+                        disk.delete(name);
+                    }
+                }
+                Err(error) => result = result.and(Err(error)),
             }
         }
         let (gone, contents) = {
@@ -25,13 +31,15 @@ impl PrefixStore {
             (gone, contents)
         };
         gone.into_iter().for_each(|name| disk.delete(name));
-        disk.write_index(contents)
+        result.and(disk.write_index(contents))
     }
 
-    /// Writes what is in memory only to files, where the store has a folder.
+    /// Writes what is in memory only to files, where the store has a folder. A block that cannot be
+    /// written keeps no other from being written, and is tried again by the next flush; what follows
+    /// it in its text is found again only when it is there.
     ///
     /// # Errors
-    /// [`crate::RakvError::Io`] when a file cannot be written.
+    /// [`crate::RakvError::Io`] when a file cannot be written: the first one's.
     pub fn flush(&self) -> Result<()> {
         let blocks = {
             let state = self.lock();

@@ -18,10 +18,32 @@ pub struct Identity {
     kv_heads: usize,
     head_dim: usize,
     windows: Vec<Option<usize>>,
-    /// How it is computed: backend, numeric mode, version of the tensor library, byte order.
+    /// How it is computed: backend, numeric mode, version of the tensor library, byte order,
+    /// architecture and vector instructions.
     numerics: String,
     /// What else tells entries apart: adapters, quantised weights or caches.
     revision: String,
+}
+
+/// The architecture, and which of the instructions are there on which it depends how CPU kernels
+/// round: without fused multiply-add they round twice, and wider vectors may add up in another order.
+fn processor() -> String {
+    #[cfg(target_arch = "x86_64")]
+    let vectors = {
+        let fused = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        if fused && is_x86_feature_detected!("avx512f") {
+            "avx512f"
+        } else if fused {
+            "avx2 with fma"
+        } else {
+            "no fma"
+        }
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let vectors = "its own vectors";
+    format!("{} with {vectors}", std::env::consts::ARCH)
 }
 
 impl Identity {
@@ -45,7 +67,7 @@ impl Identity {
             kv_heads: spec.kv_heads,
             head_dim: spec.head_dim,
             windows: (0..spec.layers).map(|l| spec.window(l)).collect(),
-            numerics: format!("{:?}, burn 0.22, {order}", spec.device),
+            numerics: format!("{:?}, burn 0.22, {order}, {}", spec.device, processor()),
             revision: String::new(),
         })
     }
@@ -152,5 +174,33 @@ impl Identity {
                 "their {what} is {own}, the target's is {target}"
             ))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::prelude::Device;
+
+    /// Kernels without fused multiply-add round otherwise: their entries are others.
+    #[test]
+    fn processors_that_round_otherwise_have_other_entries() {
+        let target = specdec_testkit::HashLm::new(10, &Device::flex());
+        let spec = specdec_core::TargetModel::spec(&target);
+        let own = Identity::of(spec).expect("it has a fingerprint");
+        let says = |what: &str| own.numerics.contains(what);
+        assert!(says(std::env::consts::ARCH), "{}", own.numerics);
+        #[cfg(target_arch = "x86_64")]
+        {
+            let fused = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            assert!(fused || says("no fma"), "{}", own.numerics);
+            let wide = is_x86_feature_detected!("avx512f");
+            assert_eq!(says("avx512f"), wide && !says("no fma"));
+            assert!(says("avx") || says("no fma"), "{}", own.numerics);
+        }
+        let elsewhere = own.numerics.replace(&processor(), "another machine");
+        let other = own.clone().with_numerics(elsewhere);
+        let difference = own.difference(&other).expect("they differ");
+        assert_eq!(difference.0, "numeric mode");
     }
 }

@@ -7,7 +7,7 @@ use specdec_rakv::{CalibrationOptions, Conditions, CostTable, RakvError, calibra
 use specdec_testkit::oracle::Counted;
 use std::sync::Arc;
 
-fn options() -> CalibrationOptions {
+pub(crate) fn options() -> CalibrationOptions {
     CalibrationOptions {
         rows: vec![1, 3],
         contexts: vec![10, 30],
@@ -98,6 +98,27 @@ fn calibration_options_out_of_range() {
             ..options()
         },
         "rows",
+    );
+    refuse(
+        CalibrationOptions {
+            rows: vec![1, 1025],
+            ..options()
+        },
+        "rows",
+    );
+    refuse(
+        CalibrationOptions {
+            rows: vec![usize::MAX],
+            ..options()
+        },
+        "rows",
+    );
+    refuse(
+        CalibrationOptions {
+            contexts: vec![usize::MAX],
+            ..options()
+        },
+        "contexts",
     );
     refuse(
         CalibrationOptions {

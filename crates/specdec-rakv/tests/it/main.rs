@@ -6,6 +6,8 @@ mod damage;
 mod decoding;
 mod holding;
 mod index;
+mod leftovers;
+mod measuring;
 mod policy;
 mod store;
 mod strategies;
