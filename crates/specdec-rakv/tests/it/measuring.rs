@@ -159,13 +159,18 @@ fn short_drafts_are_not_cheap() {
     };
     let one = table(1);
     assert!(one.draft_seconds(0, 3, 30, 4) >= 0.016);
+    // As they were measured: repairs may move either afterwards.
     let none = table(0);
-    for k in [1, 4] {
-        let (draft, verify) = (
-            none.draft_seconds(0, 3, 30, k),
-            none.verify_seconds(3, 30, k),
-        );
-        assert!(draft >= verify * (1.0 - 1e-9), "{k}: {draft} {verify}");
+    let raw = none.measurements();
+    let cells = raw.sources[0].draft.iter().zip(&raw.verify);
+    for (i, (draft, verify)) in cells.enumerate() {
+        let plain = raw.lengths[i % raw.lengths.len()] == 0;
+        let good = if plain {
+            *draft == 0.0
+        } else {
+            draft >= verify
+        };
+        assert!(good, "cell {i}: {draft} {verify}");
     }
 }
 
