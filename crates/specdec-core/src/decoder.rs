@@ -4,6 +4,7 @@ mod memory;
 mod prefill;
 mod reuse;
 mod stream;
+mod verdicts;
 mod verify;
 
 pub use builder::DecoderBuilder;

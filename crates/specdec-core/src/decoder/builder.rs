@@ -148,8 +148,7 @@ impl DecoderBuilder {
     }
 
     /// Counts tokens whose two best logits are closer than this, in [`Stats::ties`]: where the
-    /// backend rounds differently by shape, only these may differ from plain decoding. Costs a
-    /// read of all logits every step.
+    /// backend rounds differently by shape, only these may differ from plain decoding.
     pub fn tie_margin(mut self, margin: f32) -> Self {
         self.tie_margin = Some(margin);
         self

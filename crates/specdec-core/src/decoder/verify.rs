@@ -2,25 +2,16 @@
 
 use super::Decoder;
 use super::live::Live;
+use super::verdicts::{Verdicts, is_tie};
 use crate::accept::{DraftedToken, commit};
 use crate::sampling::{History, logprobs};
 use crate::{
-    Block, CacheError, DraftContext, DraftRow, Emitted, Error, Event, FinishReason, Granularity,
-    Observation, ObservedRow, Outcome, Phase, Proposal, Result, RowDraft, RowOutcome, RowSpan,
-    SeqId, Token,
+    Block, DraftContext, DraftRow, Emitted, Error, Event, FinishReason, Granularity, Observation,
+    ObservedRow, Outcome, Phase, Proposal, Result, RowDraft, RowOutcome, RowSpan, SeqId, Token,
 };
 use burn::prelude::*;
-use burn::tensor::Transaction;
 use std::ops::Range;
 use std::time::{Duration, Instant};
-
-/// What the target says about each token of the block.
-enum Verdicts {
-    /// The best token at each place, `[T]`: all that plain greedy rows need.
-    Best(Vec<Token>),
-    /// The logits, `[T, V]` in one piece.
-    Logits(Vec<f32>),
-}
 
 /// One row's part of the block and what came of it.
 struct Judged {
@@ -188,54 +179,6 @@ impl Decoder {
         Ok(drafts)
     }
 
-    /// The one device-to-host read of a step.
-    fn read(&self, hidden: Tensor<2>, ready: &[SeqId]) -> Result<Verdicts> {
-        let vocab = self.target.spec().vocab;
-        let mut logits = self.target.logits(hidden);
-        let [tokens, width] = logits.dims();
-        if width < vocab {
-            return Err(CacheError::Shape {
-                what: "the target's logits",
-                got: vec![tokens, width],
-                want: vec![tokens, vocab],
-            }
-            .into());
-        }
-        if width > vocab {
-            logits = logits.slice([0..tokens, 0..vocab]);
-        }
-        if let Some(mask) = &self.suppress_mask {
-            logits = logits + mask.clone();
-        }
-        let plain = self.tie_margin.is_none()
-            && ready
-                .iter()
-                .all(|seq| self.pool[seq].sampler.is_plain_argmax());
-        if plain {
-            // Backends disagree about NaN, and something is the largest even where all is -inf: a
-            // pass with either is judged on the host, as it is beside rows that need the logits.
-            let best = logits.clone().argmax(1);
-            let largest = logits.clone().gather(1, best.clone());
-            let nothing = largest.equal_elem(f32::NEG_INFINITY);
-            let odd = logits.clone().is_nan().any_dim(1).bool_or(nothing).any();
-            let read = Transaction::default().register(best).register(odd.int());
-            let [best, odd] = read
-                .try_execute()
-                .map_err(unreadable)?
-                .try_into()
-                .map_err(|_: Vec<TensorData>| unreadable("not two tensors"))?;
-            if odd.iter::<i64>().all(|odd| odd == 0) {
-                let best = best.iter::<i64>().map(|t| t as Token);
-                return Ok(Verdicts::Best(best.collect()));
-            }
-        }
-        let logits = logits
-            .into_data()
-            .try_into_vec_as::<f32>()
-            .map_err(unreadable)?;
-        Ok(Verdicts::Logits(logits))
-    }
-
     /// Chooses tokens for one row, place by place, as long as they are what was drafted, and cuts
     /// them at end, stop and limit. The sequence's content grows by what is emitted.
     fn judge(
@@ -264,7 +207,7 @@ impl Decoder {
         for (i, place) in range.enumerate() {
             let drafted = draft.tokens.get(i).copied();
             let (token, extra) = match verdicts {
-                Verdicts::Best(best) => (Some(best[place]), None),
+                Verdicts::Best(best, _) => (Some(best[place]), None),
                 Verdicts::Logits(all) => {
                     let raw = &all[place * vocab..(place + 1) * vocab];
                     scratch.clear();
@@ -284,10 +227,13 @@ impl Decoder {
                 });
                 break;
             };
-            if let (Some(margin), Some(raw)) = (margin, extra) {
-                let tie = u64::from(is_tie(raw, margin));
-                live.stats.ties += tie;
-                self.total.ties += tie;
+            if let Some(margin) = margin {
+                let tie = match verdicts {
+                    Verdicts::Best(_, close) => close.get(place).is_some_and(|close| *close),
+                    Verdicts::Logits(_) => extra.is_some_and(|raw| is_tie(raw, margin)),
+                };
+                live.stats.ties += u64::from(tie);
+                self.total.ties += u64::from(tie);
             }
             let (logprob, top) = match (live.sampler.params().logprobs, extra) {
                 (Some(n), Some(raw)) => {
@@ -411,24 +357,6 @@ impl Decoder {
             (None, None) => {}
         }
     }
-}
-
-fn unreadable(e: impl std::fmt::Debug) -> Error {
-    Error::Target(format!("its logits cannot be read: {e:?}").into())
-}
-
-/// Whether the two best logits are closer than the margin.
-fn is_tie(logits: &[f32], margin: f32) -> bool {
-    let (mut best, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
-    for &l in logits {
-        if l > best {
-            second = best;
-            best = l;
-        } else if l > second {
-            second = l;
-        }
-    }
-    best - second < margin
 }
 
 /// A drawn draft must say where each of its tokens was drawn from, and give it a chance there.

@@ -3,7 +3,7 @@
 use crate::world::{decoder, device, hash_lm, plain, plain_decoder, play, row, share};
 use specdec_core::{
     Decoder, Draft, DraftContext, Drafter, Event, FixedLength, Granularity, PositionCount, Request,
-    Result, RowDraft, Speculation, TargetModel, Token,
+    Result, RowDraft, SamplingParams, Speculation, TargetModel, Token,
 };
 use specdec_testkit::VecCache;
 use specdec_testkit::oracle::Continuations;
@@ -177,7 +177,8 @@ fn a9_settings_reach_the_drafter() {
     assert!(asked.lock().expect("no panic while locked").is_empty());
 }
 
-/// Ties within the margin are counted, and only when asked for.
+/// Ties within the margin are counted, and only when asked for; on the device where plain rows are
+/// decoded, on the host where the logits are needed there.
 #[test]
 fn a3_ties_are_counted_within_the_margin() {
     let target = ScriptedTarget::new(4, &device(), |seen| {
@@ -185,7 +186,7 @@ fn a3_ties_are_counted_within_the_margin() {
         let gap = 0.5 * (seen.position % 3) as f32;
         vec![2.0, 2.0 - gap, 0.0, 0.0]
     });
-    let run = |margin: Option<f32>| {
+    let count = |margin: Option<f32>, logprobs: Option<usize>| {
         let builder =
             Decoder::builder(Arc::new(target.clone())).cache(VecCache::new(target.spec()));
         let builder = match margin {
@@ -193,11 +194,20 @@ fn a3_ties_are_counted_within_the_margin() {
             None => builder,
         };
         let mut decoder = builder.build().expect("the parts fit");
+        let sampling = SamplingParams {
+            logprobs,
+            ..SamplingParams::greedy()
+        };
         let done = decoder
-            .generate(Request::new([1]).max_new_tokens(9))
+            .generate(Request::new([1]).max_new_tokens(9).sampling(sampling))
             .expect("decoding");
         assert_eq!(done.stats.ties, decoder.stats().ties);
         done.stats.ties
+    };
+    let run = |margin| {
+        let ties = count(margin, None);
+        assert_eq!(ties, count(margin, Some(1)), "{margin:?}");
+        ties
     };
     // Closer than the margin: a gap of exactly the margin is none.
     assert_eq!(run(Some(0.5)), 3);
