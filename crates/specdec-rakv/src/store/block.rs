@@ -2,7 +2,7 @@
 
 use crate::error::{RakvError, Result};
 use burn::prelude::*;
-use burn::tensor::DType;
+use burn::tensor::{DType, Transaction};
 use specdec_core::KvSegment;
 use std::ops::Range;
 
@@ -45,7 +45,8 @@ impl HostSegment {
             return Err(RakvError::Entries(format!("{n} layers of {layers}")));
         }
         let want = [range.len(), heads, dim];
-        let mut parts = Vec::with_capacity(2 * layers);
+        // All layers in one read: a GPU stops once.
+        let mut read = Transaction::default();
         for (k, v) in segment.layers {
             for part in [k, v] {
                 let dims = part.dims();
@@ -54,10 +55,12 @@ impl HostSegment {
                         "shape {dims:?} instead of {want:?}"
                     )));
                 }
-                let data = part.try_into_data();
-                parts.push(data.map_err(|e| RakvError::Entries(format!("unreadable: {e:?}")))?);
+                read = read.register(part);
             }
         }
+        let parts = read
+            .try_execute()
+            .map_err(|e| RakvError::Entries(format!("unreadable: {e:?}")))?;
         let dtype = parts.first().map_or(DType::F32, TensorData::dtype);
         if !storable(dtype) || parts.iter().any(|part| part.dtype() != dtype) {
             return Err(RakvError::Entries(format!(
