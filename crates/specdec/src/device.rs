@@ -82,7 +82,9 @@ impl fmt::Display for Backend {
 /// Where to compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
-    /// The first of CUDA, Metal, Vulkan, wgpu that has a device here, else the CPU.
+    /// The first of CUDA, Metal, Vulkan, wgpu that has a card here, else the CPU. An adapter that
+    /// computes in software, such as Mesa's, is no card: the CPU backend is far faster. It can be
+    /// had by name.
     #[default]
     Best,
     /// This device of this backend, or an error.
@@ -153,7 +155,7 @@ impl DeviceChoice {
 fn best() -> Result<ChosenDevice, DeviceError> {
     let mut without = Vec::new();
     for backend in Backend::ALL.into_iter().filter(|b| b.is_compiled()) {
-        match backend.devices().into_iter().next() {
+        match backend.devices().into_iter().find(|d| !in_software(d)) {
             Some(device) => {
                 let notice = (!without.is_empty()).then(|| {
                     format!(
@@ -171,6 +173,32 @@ fn best() -> Result<ChosenDevice, DeviceError> {
         }
     }
     Err(DeviceError::NoBackend)
+}
+
+/// Whether a device of a GPU backend is no card. Opens the device.
+fn in_software(device: &Device) -> bool {
+    #[cfg(any(
+        feature = "cuda",
+        feature = "wgpu",
+        feature = "vulkan",
+        feature = "metal"
+    ))]
+    {
+        // The CPU backend does not say who it is.
+        device
+            .identity()
+            .is_some_and(|identity| identity.physical.is_none())
+    }
+    #[cfg(not(any(
+        feature = "cuda",
+        feature = "wgpu",
+        feature = "vulkan",
+        feature = "metal"
+    )))]
+    {
+        let _ = device;
+        false
+    }
 }
 
 fn named(backend: Backend, index: usize) -> Result<ChosenDevice, DeviceError> {
