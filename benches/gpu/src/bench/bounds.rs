@@ -25,7 +25,7 @@ pub fn measure(table: &mut Table, device: &Device, quick: bool) {
     table.row(
         "copy (read + write)",
         "-",
-        format!("{} MiB", values * size >> 20),
+        format!("{} MiB", (values * size) >> 20),
         format!("{rate:.1} GB/s"),
     );
 
