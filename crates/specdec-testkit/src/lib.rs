@@ -7,6 +7,7 @@ mod vec_cache;
 
 /// Suites that tell an implementer of a trait what is wrong, by name.
 pub mod conformance;
+pub mod hostile;
 /// What a run is compared with.
 pub mod oracle;
 /// Targets, drafters, controllers and schedulers whose behaviour the test decides.

@@ -115,7 +115,22 @@ impl TensorSource for HubFolder {
     }
 }
 
+/// Longest text file that is read; an index of a hundred thousand tensors has a tenth of it.
+const MAX_TEXT: u64 = 1 << 27;
+
+/// Reads a text file. Devices and pipes, which may never end, are refused.
 fn read_text(path: &Path) -> Result<String> {
+    let about = std::fs::metadata(path).map_err(|e| LoadError::io(path, e))?;
+    let corrupt = |what: String| LoadError::Corrupt {
+        path: path.to_path_buf(),
+        what,
+    };
+    if !about.is_file() {
+        return Err(corrupt("it is no regular file".to_owned()));
+    }
+    if about.len() > MAX_TEXT {
+        return Err(corrupt(format!("it has {} bytes", about.len())));
+    }
     std::fs::read_to_string(path).map_err(|e| LoadError::io(path, e))
 }
 

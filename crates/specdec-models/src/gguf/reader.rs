@@ -102,7 +102,24 @@ pub(super) fn read_header(bytes: &[u8], path: &Path) -> Result<Header> {
         entry.start = start as usize;
         tensors.push(entry);
     }
-    Ok(Header { metadata, tensors })
+    match shared(&tensors) {
+        Some((a, b)) => Err(cursor.corrupt(format!("the tensors {a} and {b} share data"))),
+        None => Ok(Header { metadata, tensors }),
+    }
+}
+
+/// Two tensors whose bytes overlap. Without them the tensors together are no larger than the file, and
+/// neither is what is made of them.
+fn shared(tensors: &[Entry]) -> Option<(&str, &str)> {
+    let mut placed: Vec<(usize, usize, &str)> = tensors
+        .iter()
+        .filter_map(|entry| Some((entry.start, entry.len.filter(|&len| len > 0)?, &*entry.name)))
+        .collect();
+    placed.sort_unstable();
+    placed
+        .windows(2)
+        .find(|pair| pair[0].0 + pair[0].1 > pair[1].0)
+        .map(|pair| (pair[0].2, pair[1].2))
 }
 
 /// A place in the bytes of a file.

@@ -9,6 +9,7 @@ mod h3_rotary_scaling;
 mod h4_unsupported;
 mod h5_damage;
 mod h6_parts;
+mod hostile;
 mod model;
 mod options;
 mod reference;

@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod decoding;
 mod holding;
+mod hostile;
 mod index;
 mod leftovers;
 mod measuring;

@@ -3,6 +3,7 @@
 mod conversation;
 mod marks;
 mod python;
+mod size;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -11,7 +12,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use minijinja::{AutoEscape, Environment, syntax::SyntaxConfig, value::Value as Jinja};
+use minijinja::{AutoEscape, Environment, State, syntax::SyntaxConfig, value::Value as Jinja};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use serde_json::Value;
 
@@ -22,6 +23,18 @@ use crate::{
     Special, Tokenizer,
     error::{Result, TextError},
 };
+
+/// What a rendering may cost: an instruction is 1, and so are 64 bytes of text. A conversation of a
+/// million tokens takes about a twentieth; a template that would go on without end, or make text without
+/// end, fails.
+const FUEL: u64 = 2_000_000;
+/// Longest text of a conversation in bytes, some four million tokens: encoding takes a multiple of it.
+const MAX_TEXT: usize = 1 << 24;
+/// Stack for parsing and rendering: values and expressions may be nested as deep as fuel and source
+/// allow, and are taken apart level by level. Memory that is not used is not taken.
+const STACK: usize = 512 << 20;
+/// Longest words of the engine or of a template in an error, in characters.
+const MAX_WORDS: usize = 1000;
 
 /// A parsed chat template.
 ///
@@ -51,6 +64,7 @@ impl ChatTemplate {
     /// # Errors
     /// [`TextError::Template`] if it has something that is not supported.
     pub fn parse(source: &str, name: &str) -> Result<Self> {
+        size::check(source, name)?;
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder()
             .trim_blocks(true)
@@ -62,11 +76,17 @@ impl ChatTemplate {
         environment.set_formatter(python::format);
         environment.add_function("raise_exception", python::raise_exception);
         environment.add_filter("tojson", python::tojson);
-        environment.add_filter("string", |value: &Jinja| python::str(value));
+        environment.add_filter("string", |state: &State, value: &Jinja| {
+            python::str(state, value)
+        });
+        environment.set_fuel(Some(FUEL));
         let source = without_generation(source);
-        environment
-            .add_template_owned(name.to_owned(), source.clone())
-            .map_err(|error| engine_error(name, &error))?;
+        let environment = deep(name, || {
+            environment
+                .add_template_owned(name.to_owned(), source.clone())
+                .map_err(|error| engine_error(name, &error))?;
+            Ok(environment)
+        })?;
         Ok(Self {
             name: name.to_owned(),
             environment,
@@ -217,13 +237,42 @@ impl ChatTemplate {
                 .iter()
                 .map(|(name, value)| (name.as_str(), jinja(value))),
         );
-        let template = self
-            .environment
-            .get_template(&self.name)
-            .map_err(|error| engine_error(&self.name, &error))?;
-        template
-            .render(Jinja::from_pairs(variables))
-            .map_err(|error| engine_error(&self.name, &error))
+        deep(&self.name, || {
+            let rendered = self
+                .environment
+                .get_template(&self.name)
+                .and_then(|template| template.render(Jinja::from_pairs(variables)));
+            let text = rendered.map_err(|error| engine_error(&self.name, &error))?;
+            if text.len() > MAX_TEXT {
+                let reason = format!("it makes {} bytes, more than {MAX_TEXT}", text.len());
+                return Err(template_error(&self.name, reason));
+            }
+            Ok(text)
+        })
+    }
+}
+
+/// Runs the engine with a stack on which nesting cannot overflow. A panic of it is an error.
+fn deep<T: Send>(template: &str, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("chat-template".into())
+            .stack_size(STACK)
+            .spawn_scoped(scope, work)
+            .map_err(|error| {
+                template_error(template, format!("there is no thread for it: {error}"))
+            })?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(template_error(template, "the engine panicked".to_owned())))
+    })
+}
+
+fn template_error(template: &str, reason: String) -> TextError {
+    TextError::Template {
+        template: template.to_owned(),
+        line: 0,
+        reason,
     }
 }
 
@@ -273,7 +322,7 @@ fn engine_error(template: &str, error: &minijinja::Error) -> TextError {
         if let Some(raised) = error.downcast_ref::<python::Raised>() {
             return TextError::TemplateRaised {
                 template: template.to_owned(),
-                message: raised.0.clone(),
+                message: shortened(&raised.0),
             };
         }
         cause = error.source();
@@ -284,7 +333,14 @@ fn engine_error(template: &str, error: &minijinja::Error) -> TextError {
     TextError::Template {
         template: template.to_owned(),
         line: error.line().unwrap_or(0),
-        reason: format!("{}{detail}", error.kind()),
+        reason: shortened(&format!("{}{detail}", error.kind())),
+    }
+}
+
+fn shortened(words: &str) -> String {
+    match words.char_indices().nth(MAX_WORDS) {
+        Some((at, _)) => format!("{}…", &words[..at]),
+        None => words.to_owned(),
     }
 }
 
@@ -294,7 +350,7 @@ fn without_generation(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(open) = rest.find("{%") {
-        let Some(close) = rest[open..].find("%}").map(|close| open + close) else {
+        let Some(close) = rest[open + 2..].find("%}").map(|close| open + 2 + close) else {
             break;
         };
         let inside = &rest[open + 2..close];

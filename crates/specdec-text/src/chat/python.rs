@@ -16,29 +16,44 @@ pub(super) fn raise_exception(message: String) -> Result<Value, Error> {
 }
 
 /// How `{{ value }}` prints.
-pub(super) fn format(out: &mut Output, _: &mut State, value: &Value) -> Result<(), Error> {
-    out.write_str(&str(value)?).map_err(Error::from)
+pub(super) fn format(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
+    out.write_str(&str(state, value)?).map_err(Error::from)
+}
+
+/// Values that lie deeper in others are not printed.
+const MAX_DEPTH: usize = 128;
+
+/// Pays for a value that is printed; one too deep in others is refused.
+fn pay(state: &State, value: &Value, depth: usize) -> Result<(), Error> {
+    if depth > MAX_DEPTH {
+        let reason = format!("values are nested deeper than {MAX_DEPTH}");
+        return Err(Error::new(ErrorKind::InvalidOperation, reason));
+    }
+    let length = value.as_str().map_or(0, str::len);
+    state.consume_fuel(1 + length as u64 / 64)
 }
 
 /// Python's `str`.
-pub(super) fn str(value: &Value) -> Result<String, Error> {
+pub(super) fn str(state: &State, value: &Value) -> Result<String, Error> {
     match value.kind() {
         ValueKind::Undefined => Ok(String::new()),
         ValueKind::String => Ok(value.to_string()),
-        _ => repr(value),
+        _ => repr(state, value, 0),
     }
 }
 
 /// Python's `repr`.
-fn repr(value: &Value) -> Result<String, Error> {
+fn repr(state: &State, value: &Value, depth: usize) -> Result<String, Error> {
+    pay(state, value, depth)?;
+    let inner = |value: &Value| repr(state, value, depth + 1);
     Ok(match value.kind() {
         ValueKind::None => "None".to_owned(),
         ValueKind::Bool => if value.is_true() { "True" } else { "False" }.to_owned(),
         ValueKind::Number => number(value),
         ValueKind::String => quoted(value.as_str().unwrap_or_default()),
-        ValueKind::Seq => {
+        ValueKind::Seq | ValueKind::Iterable => {
             let items: Result<Vec<String>, Error> =
-                value.try_iter()?.map(|item| repr(&item)).collect();
+                value.try_iter()?.map(|item| inner(&item)).collect();
             format!("[{}]", items?.join(", "))
         }
         ValueKind::Map => {
@@ -47,8 +62,8 @@ fn repr(value: &Value) -> Result<String, Error> {
                 .map(|key| {
                     Ok(format!(
                         "{}: {}",
-                        repr(&key)?,
-                        repr(&value.get_item(&key)?)?
+                        inner(&key)?,
+                        inner(&value.get_item(&key)?)?
                     ))
                 })
                 .collect();
@@ -103,6 +118,7 @@ fn number(value: &Value) -> String {
 /// The `tojson` filter of chat templates: Python's `json.dumps` without `ensure_ascii`, with nothing
 /// escaped for HTML.
 pub(super) fn tojson(
+    state: &State,
     value: &Value,
     ensure_ascii: Option<bool>,
     options: Kwargs,
@@ -113,7 +129,7 @@ pub(super) fn tojson(
     };
     let indent = match options.get::<Option<Value>>("indent")? {
         Some(indent) if !indent.is_none() => Some(match indent.as_str() {
-            Some(text) => text.to_owned(),
+            Some(text) => short(text)?,
             None => " ".repeat(usize::try_from(indent)?.min(64)),
         }),
         _ => None,
@@ -125,12 +141,13 @@ pub(super) fn tojson(
     if let Some(separators) = options.get::<Option<Value>>("separators")?
         && !separators.is_none()
     {
-        comma = str(&separators.get_item_by_index(0)?)?;
-        colon = str(&separators.get_item_by_index(1)?)?;
+        comma = short(&str(state, &separators.get_item_by_index(0)?)?)?;
+        colon = short(&str(state, &separators.get_item_by_index(1)?)?)?;
     }
     let sort = options.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
     options.assert_all_used()?;
     let mut writer = Json {
+        state,
         out: String::new(),
         comma,
         colon,
@@ -142,7 +159,17 @@ pub(super) fn tojson(
     Ok(writer.out)
 }
 
-struct Json {
+/// What is repeated between values must be short.
+fn short(text: &str) -> Result<String, Error> {
+    if text.len() <= 64 {
+        return Ok(text.to_owned());
+    }
+    let reason = "tojson: indent and separators have 64 bytes at the most";
+    Err(Error::new(ErrorKind::InvalidOperation, reason))
+}
+
+struct Json<'s, 't, 'e> {
+    state: &'s State<'t, 'e>,
     out: String,
     comma: String,
     colon: String,
@@ -151,8 +178,9 @@ struct Json {
     sort: bool,
 }
 
-impl Json {
+impl Json<'_, '_, '_> {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
+        pay(self.state, value, depth)?;
         match value.kind() {
             ValueKind::None => self.out.push_str("null"),
             ValueKind::Bool => self
@@ -166,13 +194,13 @@ impl Json {
             }
             ValueKind::String => self.string(value.as_str().unwrap_or_default()),
             ValueKind::Seq | ValueKind::Iterable => {
-                let items: Vec<Value> = value.try_iter()?.collect();
+                let items = self.paid(value)?;
                 self.bracket('[', ']', depth, &items, |json, item| {
                     json.value(item, depth + 1)
                 })?;
             }
             ValueKind::Map => {
-                let mut keys: Vec<Value> = value.try_iter()?.collect();
+                let mut keys = self.paid(value)?;
                 if self.sort {
                     keys.sort();
                 }
@@ -188,6 +216,13 @@ impl Json {
             }
         }
         Ok(())
+    }
+
+    /// The items of a list that may be longer in print than in memory.
+    fn paid(&self, value: &Value) -> Result<Vec<Value>, Error> {
+        let items = value.try_iter()?;
+        let paid = items.map(|item| self.state.consume_fuel(1).map(|()| item));
+        paid.collect()
     }
 
     fn bracket(

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
-use super::{Entry, Settings, Tokenizer, table::Spelling};
+use super::{Entry, Settings, Tokenizer, guarded, table::Spelling};
 use crate::error::{Result, TextError};
 
 /// The parts of tokenizer.json that decide whether the rest can be read.
@@ -54,7 +54,7 @@ impl Tokenizer {
     /// [`TextError::Read`]; otherwise as [`from_bytes`](Self::from_bytes).
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|source| TextError::Read {
+        let bytes = read_file(path).map_err(|source| TextError::Read {
             path: path.to_owned(),
             source,
         })?;
@@ -124,8 +124,24 @@ impl Tokenizer {
     }
 }
 
+/// Longest file that is read; the largest tokenizers have a tenth of it.
+const MAX_FILE: u64 = 1 << 29;
+
+/// Reads a file. Devices and pipes, which may never end, are refused.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let about = fs::metadata(path)?;
+    let refuse = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    if !about.is_file() {
+        return refuse("it is no regular file");
+    }
+    if about.len() > MAX_FILE {
+        return refuse("it is too large");
+    }
+    fs::read(path)
+}
+
 fn read_optional(path: &Path) -> Result<Option<Vec<u8>>> {
-    match fs::read(path) {
+    match read_file(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(TextError::Read {
@@ -207,6 +223,13 @@ fn names(config: &Value) -> BTreeMap<String, Value> {
 }
 
 fn read(bytes: &[u8], neighbours: &Neighbours) -> Result<Tokenizer> {
+    guarded(
+        || read_unguarded(bytes, neighbours),
+        |reason| TextError::malformed("tokenizer.json", reason),
+    )
+}
+
+fn read_unguarded(bytes: &[u8], neighbours: &Neighbours) -> Result<Tokenizer> {
     let malformed =
         |error: &dyn ToString| TextError::malformed("tokenizer.json", error.to_string());
     let probe: Probe = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
@@ -287,12 +310,20 @@ fn read(bytes: &[u8], neighbours: &Neighbours) -> Result<Tokenizer> {
         names: names(config),
         templates: neighbours.templates.clone(),
     };
-    let entries = entries(&engine, &spelling);
+    let entries = entries(&engine, &spelling)?;
     Tokenizer::assemble(engine, &entries, spelling.leading_spaces, settings)
 }
 
+/// Ids from here on are no tokenizer's; a table up to one of them would fill the memory.
+const MAX_ID: u32 = 1 << 22;
+
 /// The vocabulary by id.
-fn entries(engine: &tokenizers::Tokenizer, spelling: &Spelling) -> Vec<Option<Entry>> {
+fn entries(engine: &tokenizers::Tokenizer, spelling: &Spelling) -> Result<Vec<Option<Entry>>> {
+    let vocab = engine.get_vocab(true);
+    if let Some((text, id)) = vocab.iter().find(|(_, id)| **id >= MAX_ID) {
+        let reason = format!("token {text:?} has the id {id}, {MAX_ID} or above");
+        return Err(TextError::malformed("tokenizer.json", reason));
+    }
     let mut entries: Vec<Option<Entry>> = Vec::new();
     let mut put = |id: u32, entry: Entry| {
         let id = id as usize;
@@ -320,7 +351,7 @@ fn entries(engine: &tokenizers::Tokenizer, spelling: &Spelling) -> Vec<Option<En
             },
         );
     }
-    entries
+    Ok(entries)
 }
 
 /// The template constants of a GGUF file, by the ids that it names.

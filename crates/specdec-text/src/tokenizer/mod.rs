@@ -80,6 +80,15 @@ impl fmt::Debug for Tokenizer {
     }
 }
 
+/// Runs the engine, which panics on some settings that it should refuse: an error, then.
+fn guarded<T>(
+    work: impl FnOnce() -> Result<T>,
+    error: impl FnOnce(&'static str) -> TextError,
+) -> Result<T> {
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    result.unwrap_or_else(|_| Err(error("the tokenizer library panicked")))
+}
+
 impl Tokenizer {
     /// Puts the parts together. Well-known end tokens are added to those in the settings.
     fn assemble(
@@ -170,6 +179,10 @@ impl Tokenizer {
 
     /// The ids of a text in which some parts cannot become special tokens.
     pub(crate) fn encode_protected(&self, text: &str, protected: &Protected) -> Result<Vec<u32>> {
+        guarded(|| self.encode_unguarded(text, protected), TextError::encode)
+    }
+
+    fn encode_unguarded(&self, text: &str, protected: &Protected) -> Result<Vec<u32>> {
         let Inner { engine, added, .. } = &*self.inner;
         let mut parts = PreTokenizedString::from(text);
         parts

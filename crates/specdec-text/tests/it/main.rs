@@ -6,6 +6,7 @@ mod difference;
 mod encode;
 mod ends;
 mod fixtures;
+mod hostile;
 mod sentence_piece;
 mod stop;
 mod templates;
