@@ -7,6 +7,7 @@ use clap::Parser;
 use specdec::prelude::*;
 use specdec::{DraftLength, Generated};
 use specdec_examples::ModelArgs;
+use std::str::FromStr;
 
 const PROMPT: &str = "Rewrite this note for a newsletter, keeping its sentences where they are good: \
     The river path between the old mill and the stone bridge is open again. The river path had been \
@@ -23,12 +24,32 @@ struct Args {
     /// Most tokens to generate
     #[arg(long, default_value_t = 160)]
     max_new: usize,
-    /// Tokens to draft at a time
-    #[arg(long, default_value_t = 4)]
-    draft_length: usize,
+    /// Tokens to draft at a time: a number, or auto for what measured costs and acceptance make best
+    #[arg(long, default_value = "auto")]
+    draft_length: Length,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Length {
+    Auto,
+    Fixed(usize),
+}
+
+impl FromStr for Length {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            _ => text
+                .parse()
+                .map(Self::Fixed)
+                .map_err(|_| "a number, or auto"),
+        }
+    }
 }
 
 fn main() -> Result<()> {
@@ -37,7 +58,10 @@ fn main() -> Result<()> {
     let mut plain = Generator::builder(&model).plain().build()?;
     let mut fast = Generator::builder(&model)
         .drafting(Drafting::ngram())
-        .draft_length(DraftLength::Fixed(args.draft_length))
+        .draft_length(match args.draft_length {
+            Length::Auto => DraftLength::adaptive(),
+            Length::Fixed(k) => DraftLength::Fixed(k),
+        })
         .build()?;
     let prompt = Prompt::user(&args.prompt);
     let options = Options::max_new_tokens(args.max_new);
@@ -54,6 +78,8 @@ fn main() -> Result<()> {
     );
     let equal = reference.tokens == answer.tokens;
     let length = answer.stats.acceptance_length().unwrap_or(1.0);
+    // What the controller did: how often it drafted how much, at which acceptance.
+    let control = fast.adaptive().map(|control| control.report().to_string());
     if args.json {
         let report = serde_json::json!({
             "equal": equal,
@@ -61,6 +87,7 @@ fn main() -> Result<()> {
             "speculative_tokens_per_second": quick,
             "speedup": quick / slow,
             "acceptance_length": length,
+            "control": control,
         });
         println!("{report}");
     } else {
@@ -79,6 +106,9 @@ fn main() -> Result<()> {
             "accepted     {} of {} drafts, {length:.2} tokens a pass",
             stats.accepted, stats.drafted
         );
+        if let Some(control) = control {
+            println!("draft lengths: {control}");
+        }
         println!(
             "the same {} tokens: {}",
             answer.tokens.len(),

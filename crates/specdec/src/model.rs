@@ -6,11 +6,12 @@ use specdec_models::gguf::Metadata;
 use specdec_models::{
     LoadOptions, LoadReport, ModelConfig, TokenizerFiles, Transformer, WeightDtype,
 };
+use specdec_rakv::CostTable;
 use specdec_text::{ChatTemplate, GgufVocabulary, Tokenizer};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How far two logits of one token may lie apart on a GPU backend because of the shape it was
 /// computed in; closer best logits are counted as ties.
@@ -31,6 +32,7 @@ struct Inner {
     report: LoadReport,
     notice: Option<String>,
     tie_margin: Option<f32>,
+    costs: Mutex<HashMap<String, CostTable>>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -106,6 +108,31 @@ impl Model {
     /// On GPU backends, the margin below which two best logits count as a tie.
     pub(crate) fn tie_margin(&self) -> Option<f32> {
         self.inner.tie_margin
+    }
+
+    /// The costs that were measured for a combination of parts, or those that `measure` finds: the second
+    /// generator of a kind need not measure again.
+    pub(crate) fn costs(
+        &self,
+        parts: Option<String>,
+        measure: impl FnOnce() -> Result<CostTable>,
+    ) -> Result<CostTable> {
+        let known = || {
+            self.inner
+                .costs
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        let Some(parts) = parts else {
+            return measure();
+        };
+        let found = known().get(&parts).cloned();
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let measured = measure()?;
+        known().insert(parts, measured.clone());
+        Ok(measured)
     }
 
     /// The token ids of a prompt.
@@ -197,6 +224,7 @@ impl ModelBuilder {
             report: loaded.report,
             notice,
             tie_margin: (backend != crate::Backend::Flex).then_some(GPU_TIE_MARGIN),
+            costs: Mutex::default(),
         };
         Ok(Model {
             inner: Arc::new(inner),

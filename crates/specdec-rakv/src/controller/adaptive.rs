@@ -88,6 +88,11 @@ impl<C: Correction> Adaptive<C> {
         self.lock().report()
     }
 
+    /// The measured costs that it predicts from.
+    pub fn costs(&self) -> CostTable {
+        self.lock().table.clone()
+    }
+
     /// What was last planned for a live sequence, and why.
     pub fn decision(&self, seq: SeqId) -> Option<Decision> {
         let inner = self.lock();

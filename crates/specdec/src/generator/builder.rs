@@ -1,5 +1,5 @@
 use super::Generator;
-use super::length::{DraftLength, Planned};
+use super::length::{DraftLength, Measured, Planned};
 use crate::{Model, Result};
 use specdec_core::{
     Acceptance, BuildError, Coupled, Decoder, Drafter, KvCache, PrefixCache, TargetModel,
@@ -37,6 +37,18 @@ impl Drafting {
     pub fn ngram() -> Self {
         Self::Ngram(NgramDrafter::default())
     }
+
+    /// What its costs go by; `None` where that is not known.
+    fn kind(&self) -> Option<String> {
+        match self {
+            Self::Ngram(_) => Some("n-gram".into()),
+            Self::Model(model) => Some(format!("model {:x}", model.target().spec().fingerprint)),
+            Self::Vegas(config) => Some(format!("{config:?}")),
+            Self::DFlash(model) => Some(format!("DFlash {:?}", model.config())),
+            Self::LiLiCorr(model) => Some(format!("LiLiCorr {:?}", model.config())),
+            Self::Off | Self::Custom(_) => None,
+        }
+    }
 }
 
 impl std::fmt::Debug for Drafting {
@@ -58,7 +70,7 @@ impl std::fmt::Debug for Drafting {
 /// | part | default |
 /// |---|---|
 /// | drafting | [`Drafting::ngram`] |
-/// | draft length | 4 |
+/// | draft length | [`DraftLength::adaptive`] |
 /// | acceptance | [`Coupled`] (greedy at temperature 0) |
 /// | rows | 16 at a time; more prompts wait |
 /// | strategy | [`Strategy::Slots`] |
@@ -85,7 +97,7 @@ impl GeneratorBuilder {
         Self {
             model,
             drafting: Drafting::ngram(),
-            length: DraftLength::Fixed(4),
+            length: DraftLength::adaptive(),
             acceptance: Arc::new(Coupled),
             strategy: Strategy::Slots,
             max_rows: 16,
@@ -158,7 +170,8 @@ impl GeneratorBuilder {
         self
     }
 
-    /// Puts the parts together. With [`DraftLength::adaptive`] this measures for a second or so.
+    /// Puts the parts together. With [`DraftLength::adaptive`], the default, the first generator of a
+    /// model and kind of drafter measures what passes cost, for a second or so; later ones know.
     ///
     /// # Errors
     /// [`crate::Error`]: a draft model whose vocabulary differs from the target's (naming the first
@@ -167,6 +180,7 @@ impl GeneratorBuilder {
         let target: Arc<dyn TargetModel> = self.model.target().clone();
         let mut vegas = None;
         let mut blocks = None;
+        let kind = self.drafting.kind();
         let drafter: Option<Box<dyn Drafter>> = match self.drafting {
             Drafting::Off => None,
             Drafting::Ngram(drafter) => Some(Box::new(drafter)),
@@ -215,7 +229,15 @@ impl GeneratorBuilder {
             controller,
             drafter,
             adaptive,
-        } = self.length.planned(&*target, &mut *cache, drafter, rows)?;
+        } = self.length.planned(
+            &self.model,
+            Measured {
+                cache: &mut *cache,
+                drafter,
+                rows,
+                name: kind.map(|kind| format!("{kind}, {:?}", self.strategy)),
+            },
+        )?;
         let mut builder = Decoder::builder(target)
             .cache_boxed(cache)
             .drafter_boxed(drafter)

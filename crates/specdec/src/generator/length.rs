@@ -1,5 +1,5 @@
-use crate::Result;
-use specdec_core::{Controller, Drafter, FixedLength, KvCache, TargetModel};
+use crate::{Model, Result};
+use specdec_core::{Controller, Drafter, FixedLength, KvCache};
 use specdec_ragged::RowLengths;
 use specdec_rakv::{Adaptive, AdaptiveOptions, CalibrationOptions, SwitchDrafter, calibrate};
 
@@ -25,28 +25,29 @@ impl DraftLength {
         Self::Planned(Box::new(RowLengths::up_to(max)))
     }
 
-    /// The controller; an adaptive one measures cache and drafter first, and steers the drafter.
-    pub(super) fn planned(
-        self,
-        target: &dyn TargetModel,
-        cache: &mut dyn KvCache,
-        drafter: Option<Box<dyn Drafter>>,
-        rows: usize,
-    ) -> Result<Planned> {
+    /// The controller; an adaptive one measures cache and drafter first, unless the model remembers the
+    /// costs of these parts, and steers the drafter.
+    pub(super) fn planned(self, model: &Model, parts: Measured<'_>) -> Result<Planned> {
         let plain = |controller, drafter| Planned {
             controller,
             drafter,
             adaptive: None,
         };
-        let (options, mut drafter) = match (self, drafter) {
+        let (options, mut drafter) = match (self, parts.drafter) {
             (Self::Fixed(k), drafter) => return Ok(plain(Box::new(FixedLength(k)), drafter)),
             (Self::Planned(controller), drafter) => return Ok(plain(controller, drafter)),
             (Self::Adaptive(_), None) => return Ok(plain(Box::new(FixedLength(0)), None)),
             (Self::Adaptive(options), Some(drafter)) => (options, drafter),
         };
-        let calibration = calibration(target.spec().context, rows);
-        let measured = calibrate(target, cache, &mut [&mut *drafter], &calibration)?;
-        let adaptive = Adaptive::with_options(measured.table, options)?;
+        let target = &**model.target();
+        let calibration = calibration(target.spec().context, parts.rows);
+        let key = parts
+            .name
+            .map(|name| format!("{name}, {} rows", parts.rows));
+        let table = model.costs(key, || {
+            Ok(calibrate(target, parts.cache, &mut [&mut *drafter], &calibration)?.table)
+        })?;
+        let adaptive = Adaptive::with_options(table, options)?;
         Ok(Planned {
             drafter: Some(Box::new(SwitchDrafter::new(
                 [drafter],
@@ -56,6 +57,16 @@ impl DraftLength {
             adaptive: Some(adaptive),
         })
     }
+}
+
+/// What an adaptive length measures.
+pub(super) struct Measured<'a> {
+    pub(super) cache: &'a mut dyn KvCache,
+    pub(super) drafter: Option<Box<dyn Drafter>>,
+    /// Most rows of a pass.
+    pub(super) rows: usize,
+    /// What cache and drafter are; `None` where that cannot be told, and nothing is remembered.
+    pub(super) name: Option<String>,
 }
 
 /// Most rows that are measured; costs of more are read off from these.

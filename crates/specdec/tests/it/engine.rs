@@ -4,7 +4,7 @@ use crate::tiny_pair::pair;
 use futures_lite::future;
 use specdec::core::{CancelToken, FinishReason, RequestError};
 use specdec::ragged::SlotOptions;
-use specdec::{Drafting, Engine, Error, Generator, Options, Prompt};
+use specdec::{DraftLength, Drafting, Engine, Error, Generator, Options, Prompt};
 use std::sync::Barrier;
 
 fn prompt(i: usize) -> Prompt {
@@ -37,6 +37,7 @@ fn alone(i: usize) -> String {
 fn engine() -> Engine {
     let generator = Generator::builder(&pair().0)
         .drafting(Drafting::Model(pair().1.clone()))
+        .draft_length(DraftLength::Fixed(4))
         .max_rows(3)
         .memory(SlotOptions {
             max_positions: Some(400),

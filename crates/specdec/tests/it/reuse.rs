@@ -54,6 +54,26 @@ fn adaptive_lengths_give_the_plain_output_and_say_why() {
     assert!(plain.adaptive().is_none());
 }
 
+/// Adaptive is the default, and what a kind of drafter costs is measured once for a model.
+#[test]
+fn by_default_lengths_adapt_and_costs_are_measured_once() {
+    let costs = |drafting: Option<Drafting>, rows| {
+        let mut builder = Generator::builder(model()).max_rows(rows);
+        if let Some(drafting) = drafting {
+            builder = builder.drafting(drafting);
+        }
+        let generator = builder.build().expect("it fits");
+        generator.adaptive().expect("it is adaptive").costs()
+    };
+    let first = costs(None, 1);
+    // Measured times are never the same twice: the same numbers are the remembered ones.
+    assert_eq!(costs(None, 1), first);
+    assert_eq!(costs(Some(Drafting::ngram()), 1), first);
+    assert_ne!(costs(None, 2), first);
+    let draft_model = costs(Some(Drafting::Model(pair().1.clone())), 1);
+    assert_ne!(draft_model, first);
+}
+
 /// E4, over turns of a chat and over processes (a second store on the same folder).
 #[test]
 fn e4_a_chat_is_prefilled_once() {

@@ -2,11 +2,12 @@
 
 use crate::tiny_pair::pair;
 use specdec::core::{CancelToken, FinishReason, Granularity};
-use specdec::{Drafting, Generated, Generator, Options, Piece, Prompt};
+use specdec::{DraftLength, Drafting, Generated, Generator, Options, Piece, Prompt};
 
 fn generator(drafting: Drafting) -> Generator {
     Generator::builder(&pair().0)
         .drafting(drafting)
+        .draft_length(DraftLength::Fixed(4))
         .build()
         .expect("it fits")
 }

@@ -208,6 +208,7 @@ fn a_batch_answers_as_each_alone() {
     ] {
         let mut fast = Generator::builder(&pair().0)
             .drafting(drafting)
+            .draft_length(DraftLength::Fixed(4))
             .max_rows(rows)
             .build()
             .expect("the parts fit");
