@@ -119,10 +119,11 @@ impl DraftModel {
     pub fn load(folder: impl AsRef<Path>, device: &Device) -> Result<Self> {
         let folder = folder.as_ref();
         let path = folder.join("config.json");
-        let text = fs::read_to_string(&path).map_err(|e| DraftModelError::io(&path, e))?;
+        let text =
+            String::from_utf8(read_file(&path)?).map_err(|e| DraftModelError::corrupt(&path, e))?;
         let mut config = DraftConfig::from_json(&text)?;
         let path = folder.join(WEIGHTS);
-        let bytes = fs::read(&path).map_err(|e| DraftModelError::io(&path, e))?;
+        let bytes = read_file(&path)?;
         let file =
             SafeTensors::deserialize(&bytes).map_err(|e| DraftModelError::corrupt(&path, e))?;
         let mut weights = Weights::new();
@@ -142,13 +143,43 @@ impl DraftModel {
     /// # Errors
     /// [`DraftModelError::Io`], [`DraftModelError::Unreadable`].
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
-        let folder = folder.as_ref();
+        self.write(folder.as_ref(), Dtype::F32, |value, bytes| {
+            bytes.extend(value.to_le_bytes());
+            true
+        })
+    }
+
+    /// The same with weights rounded to F16: half of the size, on disk and where it decodes.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save); [`DraftModelError::Unreadable`] also for a weight beyond F16's range.
+    pub fn save_f16(&self, folder: impl AsRef<Path>) -> Result<()> {
+        self.write(folder.as_ref(), Dtype::F16, |value, bytes| {
+            let half = f16::from_f32(value);
+            bytes.extend(half.to_le_bytes());
+            half.is_finite()
+        })
+    }
+
+    /// `put` appends a number's bytes, and says whether the type can hold it.
+    fn write(
+        &self,
+        folder: &Path,
+        dtype: Dtype,
+        put: impl Fn(f32, &mut Vec<u8>) -> bool,
+    ) -> Result<()> {
         fs::create_dir_all(folder).map_err(|e| DraftModelError::io(folder, e))?;
         let config = self.config();
         let mut stored: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
         for (name, (shape, values)) in self.weights()?.0 {
-            let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-            stored.push((name, Dtype::F32, shape, bytes));
+            let mut bytes = Vec::with_capacity(4 * values.len());
+            for value in values {
+                if !put(value, &mut bytes) {
+                    let what = format!("{name} holds {value}, beyond {dtype:?}");
+                    return Err(DraftModelError::Unreadable(what));
+                }
+            }
+            stored.push((name, dtype, shape, bytes));
         }
         if let Some(kept) = &config.draft_vocab {
             let offsets = kept.iter().enumerate();
@@ -167,6 +198,15 @@ impl DraftModel {
         write_tensors(&path, &stored, &[("format", "pt")])?;
         replace(&folder.join("config.json"), config.to_json().as_bytes())
     }
+}
+
+/// Reads a file. Devices and pipes, which may never end, are refused.
+fn read_file(path: &Path) -> Result<Vec<u8>> {
+    let about = fs::metadata(path).map_err(|e| DraftModelError::io(path, e))?;
+    if !about.is_file() {
+        return Err(DraftModelError::corrupt(path, "it is no regular file"));
+    }
+    fs::read(path).map_err(|e| DraftModelError::io(path, e))
 }
 
 /// Name, type, shape and bytes of a tensor.

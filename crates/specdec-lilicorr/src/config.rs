@@ -92,14 +92,17 @@ pub struct DraftConfig {
     pub head: Option<HeadConfig>,
 }
 
+/// More layers than this are no drafter's.
+const MAX_LAYERS: usize = 4096;
+
 impl DraftConfig {
     /// Slots S of a block.
     pub fn slots(&self) -> usize {
         self.block_size.saturating_sub(1)
     }
 
-    /// Half of what the largest matrices hold: a network of these sizes cannot have fewer numbers,
-    /// also if a tensor or two are missing.
+    /// Half of what all matrices hold: a network of these sizes cannot have fewer numbers, also if a
+    /// tensor or two are missing.
     pub(crate) fn least_parameters(&self) -> u128 {
         let wide = |a: usize, b: usize| a as u128 * b as u128;
         let layer = 3 * wide(self.hidden, self.intermediate)
@@ -108,6 +111,9 @@ impl DraftConfig {
         let head = self.head.as_ref().map_or(0, |head| {
             let h = head.hidden.unwrap_or(self.hidden);
             head.layers as u128 * (4 * wide(h, h) + 2 * wide(h, head.inner(h)))
+                + 3 * (wide(self.hidden, h) + wide(h, h) + wide(h, head.factor))
+                + wide(h, head.candidates + self.slots())
+                + 2 * wide(head.heads, self.slots())
         });
         (self.layers.len() as u128 * layer
             + wide(self.taps.len() * self.hidden, self.hidden)
@@ -159,6 +165,10 @@ impl DraftConfig {
             if value == 0 || value > 1 << 24 {
                 return invalid(key, value, "a size between 1 and 2^24 is needed");
             }
+        }
+        if self.layers.len() > MAX_LAYERS {
+            let wanted = "at most 4096 layers are needed";
+            return invalid("num_hidden_layers", self.layers.len(), wanted);
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
             let wanted = "it must divide num_attention_heads";
@@ -222,6 +232,14 @@ impl DraftConfig {
                 let wanted = "a size between 1 and 2^20 is needed";
                 return Err(DraftModelError::invalid(name(key), value, wanted));
             }
+        }
+        if head.layers > MAX_LAYERS {
+            let wanted = "at most 4096 layers are needed";
+            return Err(DraftModelError::invalid(
+                name("num_layers"),
+                head.layers,
+                wanted,
+            ));
         }
         if head.candidates == 0 || head.candidates > self.draft_vocab_len() {
             return Err(DraftModelError::invalid(

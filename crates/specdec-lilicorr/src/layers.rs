@@ -2,7 +2,8 @@
 
 use burn::module::{Module, Param};
 use burn::prelude::*;
-use specdec_kernels::{WeightMatrix, rms_norm};
+use half::f16;
+use specdec_kernels::{BlockFormat, WeightMatrix, rms_norm};
 
 /// A trainable tensor of zeros, to be filled.
 pub(crate) fn zeros<const D: usize>(shape: [usize; D], device: &Device) -> Param<Tensor<D>> {
@@ -62,9 +63,29 @@ pub(crate) fn packed(weight: &mut Param<Tensor<2>>) -> Option<WeightMatrix> {
     let [outputs, inputs] = tensor.dims();
     let device = tensor.device();
     let values = tensor.into_data().try_into_vec_as::<f32>().ok()?;
-    let packed = WeightMatrix::from_f32(values, outputs, inputs, &device).ok()?;
+    let packed = match halves(&values) {
+        // As a checkpoint in f16 has it: the same numbers in half of the memory.
+        Some(bytes) => {
+            WeightMatrix::from_blocks(BlockFormat::F16, &bytes, outputs, inputs, &device)
+        }
+        None => WeightMatrix::from_f32(values, outputs, inputs, &device),
+    };
+    let packed = packed.ok()?;
     *weight = zeros([1, 1], &device);
     Some(packed)
+}
+
+/// The numbers as f16 in little-endian bytes, if that changes none of them.
+fn halves(values: &[f32]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(2 * values.len());
+    for &value in values {
+        let half = f16::from_f32(value);
+        if half.to_f32() != value {
+            return None;
+        }
+        bytes.extend(half.to_le_bytes());
+    }
+    Some(bytes)
 }
 
 /// Root-mean-square normalisation with a weight.

@@ -87,5 +87,5 @@ pub use error::{Result, TrainError};
 pub use loss::{HeadRows, HeadTerms, head_terms};
 pub use metrics::StepMetrics;
 pub use options::{LossWeights, TrainOptions};
-pub use store::{FeatureStore, StoredText};
+pub use store::{FeatureStore, FrequentTokens, StoredText};
 pub use trainer::{Evaluation, Trainer, evaluate};

@@ -7,6 +7,7 @@ use half::f16;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use serde_json::{Value, json};
 use specdec_core::{ModelSpec, Token};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,16 @@ pub struct StoredText {
     pub taps: Vec<f32>,
     /// Final hidden states, `[T * D]`.
     pub hidden: Vec<f32>,
+}
+
+/// The tokens that answers are made of.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct FrequentTokens {
+    /// Ascending.
+    pub tokens: Vec<Token>,
+    /// The share of all tokens of the answers that they are, in 0..=1.
+    pub coverage: f64,
 }
 
 /// Length of a text and of its prompt, without its states.
@@ -162,6 +173,41 @@ impl FeatureStore {
             return Err(corrupt(format!("its states are not those of {t} tokens")));
         }
         Ok(text)
+    }
+
+    /// The `count` most frequent tokens of the answers, `always` among them: a draft vocabulary
+    /// ([`crate::DraftConfig::draft_vocab`]). Of equally frequent ones the lower comes first. There are
+    /// fewer when the answers are made of fewer.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn frequent_tokens(
+        &self,
+        count: usize,
+        always: impl IntoIterator<Item = Token>,
+    ) -> Result<FrequentTokens> {
+        let mut seen: BTreeMap<Token, u64> = BTreeMap::new();
+        for index in 0..self.len {
+            let text = self.read(index)?;
+            for &token in &text.tokens[text.prompt_len..] {
+                *seen.entry(token).or_default() += 1;
+            }
+        }
+        let mut kept: BTreeSet<Token> = always.into_iter().take(count).collect();
+        let mut order: Vec<(Token, u64)> = seen.iter().map(|(&token, &n)| (token, n)).collect();
+        order.sort_by_key(|&(token, n)| (std::cmp::Reverse(n), token));
+        for (token, _) in order {
+            if kept.len() >= count {
+                break;
+            }
+            kept.insert(token);
+        }
+        let all: u64 = seen.values().sum();
+        let covered: u64 = kept.iter().filter_map(|token| seen.get(token)).sum();
+        Ok(FrequentTokens {
+            tokens: kept.into_iter().collect(),
+            coverage: covered as f64 / all.max(1) as f64,
+        })
     }
 
     /// The lengths of a text, from the head of its file.

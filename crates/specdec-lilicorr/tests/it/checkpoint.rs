@@ -42,6 +42,45 @@ fn what_is_saved_is_read_back() {
 }
 
 #[test]
+fn weights_in_f16_are_read_back_rounded() {
+    let reduced = DraftConfig {
+        draft_vocab: Some((0..288).step_by(3).collect()),
+        ..good()
+    };
+    let (folder, saved) = (folder(), model(&reduced, 3));
+    saved.save_f16(folder.path()).expect("written");
+    let read = DraftModel::load(folder.path(), &device()).expect("read");
+    assert_eq!(read.config(), &reduced);
+    let (got, all) = (
+        read.weights().expect("readable"),
+        saved.weights().expect("readable"),
+    );
+    let mut rounded = 0;
+    for (name, shape) in saved.parameters() {
+        let (wide, narrow) = (
+            all.get(&name).expect("there"),
+            got.get(&name).expect("there"),
+        );
+        assert_eq!((wide.0, narrow.0), (&shape[..], &shape[..]));
+        for (wide, narrow) in wide.1.iter().zip(narrow.1) {
+            assert_eq!(half::f16::from_f32(*wide).to_f32(), *narrow, "{name}");
+            rounded += usize::from(wide != narrow);
+        }
+    }
+    assert!(rounded > 0, "nothing was rounded");
+
+    let mut weights = saved.weights().expect("readable");
+    let norm = vec![1e5; reduced.hidden];
+    weights.insert("norm.weight", vec![reduced.hidden], norm);
+    let large = DraftModel::from_weights(&reduced, weights, &device()).expect("it fits");
+    let error = large.save_f16(folder.path()).expect_err("beyond the range");
+    let message = error.to_string();
+    assert!(message.contains("norm.weight holds 100000"), "{message}");
+    // What was there before is still whole.
+    assert!(DraftModel::load(folder.path(), &device()).is_ok());
+}
+
+#[test]
 fn names_are_those_of_public_checkpoints() {
     let names: Vec<String> = model(&good(), 1)
         .parameters()

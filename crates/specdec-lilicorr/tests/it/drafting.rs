@@ -314,7 +314,7 @@ fn t39_t50_t51_a_reduced_vocabulary() {
             .collect();
         let ids: Vec<Token> = left.iter().take(5).map(|&i| all.ids[slot][i]).collect();
         assert_eq!(some.ids[slot], ids, "slot {slot}");
-        // The norm is over the kept tokens.
+        // The norm is over the kept tokens, whose part of the map is held in f16.
         let sum: f64 = left
             .iter()
             .map(|&i| f64::from(all.logprobs[slot][i]).exp())
@@ -323,6 +323,6 @@ fn t39_t50_t51_a_reduced_vocabulary() {
             .iter()
             .map(|&i| all.logprobs[slot][i] - sum.ln() as f32)
             .collect();
-        close(&some.logprobs[slot], &want, 1e-4, "log-probabilities");
+        close(&some.logprobs[slot], &want, 1e-3, "log-probabilities");
     }
 }

@@ -5,6 +5,7 @@ mod drafting;
 mod enumeration;
 mod golden;
 mod gradients;
+mod hostile;
 mod losses;
 mod lossless;
 mod paths;

@@ -102,6 +102,35 @@ fn trainer(folder: &Path, options: TrainOptions) -> Trainer {
     Trainer::new(&config(), &*tiny(), &texts(), folder, options).expect("good settings")
 }
 
+/// A draft vocabulary is made of what answers are made of: prompts do not count.
+#[test]
+fn frequent_tokens_are_those_of_the_answers() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut store = store_in(folder.path(), &config());
+    let texts: [(&[u32], usize); 2] = [(&[9, 9, 9, 4, 5, 4, 7], 3), (&[8, 8, 5, 4, 2], 2)];
+    for (tokens, prompt_len) in texts {
+        let n = tokens.len();
+        let text = StoredText {
+            tokens: tokens.to_vec(),
+            prompt_len,
+            taps: vec![0.0; n * 2 * 128],
+            hidden: vec![0.0; n * 128],
+        };
+        store.push(&text).expect("written");
+    }
+    // Answers: 4 three times, 5 twice, 2 and 7 once.
+    let found = store.frequent_tokens(2, []).expect("readable");
+    assert_eq!((found.tokens, found.coverage), (vec![4, 5], 5.0 / 7.0));
+    // Of those seen once the lower; the end token always.
+    let found = store.frequent_tokens(4, [700]).expect("readable");
+    assert_eq!(
+        (found.tokens, found.coverage),
+        (vec![2, 4, 5, 700], 6.0 / 7.0)
+    );
+    let all = store.frequent_tokens(100, []).expect("readable");
+    assert_eq!((all.tokens, all.coverage), (vec![2, 4, 5, 7], 1.0));
+}
+
 /// Both variants, and the soft one: the loss falls and every parameter moves. T17 with it: the norms
 /// leave 1, as they are kept in 32 bits.
 #[test]
