@@ -1,14 +1,14 @@
 //! A block drafter, with and without the head that makes its tokens fit together.
 //!
-//! `cargo run --release --example block_draft` takes the drafter for SmolLM2-135M-Instruct in `assets`;
-//! `train_lilicorr` makes others.
+//! `cargo run --release --example block_draft -- --model assets/tiny-pair/target --drafter target/lilicorr/drafter`
+//! (`train_lilicorr` makes one)
 
 use anyhow::{Result, ensure};
 use clap::Parser;
 use specdec::DraftLength;
 use specdec::lilicorr::DraftModel;
 use specdec::prelude::*;
-use specdec_examples::{DRAFTER, ModelArgs};
+use specdec_examples::ModelArgs;
 use std::path::PathBuf;
 
 const PROMPTS: [&str; 6] = [
@@ -25,7 +25,7 @@ struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Folder of the trained drafter
-    #[arg(long, default_value = DRAFTER)]
+    #[arg(long)]
     drafter: PathBuf,
     /// Most tokens of an answer
     #[arg(long, default_value_t = 64)]

@@ -5,7 +5,7 @@
 mod input;
 mod report;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use indicatif::ProgressBar;
 use specdec::core::Speculation;
@@ -15,7 +15,7 @@ use specdec::ragged::Strategy;
 use specdec::rakv::{DiskOptions, Identity, PrefixStore, StoreOptions, StoredPrefixes};
 use specdec::vegas::VegasConfig;
 use specdec::{DraftLength, Model};
-use specdec_examples::{AcceptRule, DRAFTER, ModelArgs};
+use specdec_examples::{AcceptRule, ModelArgs};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -33,8 +33,7 @@ struct Args {
     #[arg(long)]
     summary: Option<PathBuf>,
     /// none, ngram, model:PATH, vegas or vegas:RATIO (the share of the context that drafts attend to),
-    /// lilicorr or lilicorr:FOLDER (by default the drafter in assets, for SmolLM2-135M-Instruct), dflash or
-    /// dflash:FOLDER (the same checkpoint without its head)
+    /// lilicorr:FOLDER (a drafter that train_lilicorr made), or dflash:FOLDER (the same without its head)
     #[arg(long, default_value = "ngram")]
     drafter: String,
     /// Tokens to draft at a time: a number; auto for what each row's drafts deserve; adaptive for what measured
@@ -91,9 +90,9 @@ fn drafting(args: &Args, model: &Model) -> Result<Drafting> {
         other => {
             let (kind, what) = other.split_once(':').unwrap_or((other, ""));
             let block = || -> Result<DraftModel> {
-                let folder = if what.is_empty() { DRAFTER } else { what };
-                let loaded = DraftModel::load(folder, model.device());
-                loaded.with_context(|| format!("cannot load {folder}"))
+                ensure!(!what.is_empty(), "{kind}:FOLDER wants a folder");
+                let loaded = DraftModel::load(what, model.device());
+                loaded.with_context(|| format!("cannot load {what}"))
             };
             match kind {
                 "model" => Drafting::Model(args.model.open_other(what)?),
@@ -105,7 +104,7 @@ fn drafting(args: &Args, model: &Model) -> Result<Drafting> {
                 "dflash" => Drafting::DFlash(block()?),
                 _ => bail!(
                     "--drafter {other} is none of none, ngram, model:PATH, vegas[:RATIO], \
-                     lilicorr[:FOLDER], dflash[:FOLDER]"
+                     lilicorr:FOLDER, dflash:FOLDER"
                 ),
             }
         }

@@ -9,9 +9,3 @@ pub use args::{AcceptRule, ModelArgs};
 pub use memory::peak_memory_bytes;
 pub use plot::{Curve, plot};
 pub use resolve::{Found, find_model};
-
-/// The block drafter for SmolLM2-135M-Instruct that comes with the repository.
-pub const DRAFTER: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../assets/smollm2-135m-instruct-drafter"
-);

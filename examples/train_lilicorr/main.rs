@@ -3,7 +3,9 @@
 //!
 //! `cargo run --release --example train_lilicorr -- --model assets/tiny-pair/target --work target/lilicorr`
 //!
-//! How the drafter for SmolLM2-135M-Instruct was trained: `assets/smollm2-135m-instruct-drafter/README.md`.
+//! For a larger target, with prompts that it writes itself (hours):
+//! `... -- --work target/smollm2 --self-prompts 4000 --passages 1000 --held-out 50 --max-new 112 --temperature 0
+//! --draft-vocab 4096 --head-width 128 --head-layers 1 --deviation 0.03 --rate 1.5e-3 --steps 8000 --f16`
 
 mod prompts;
 
