@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 /// Inputs that are kept for further mutation, at the most.
 const POOL: usize = 256;
 
-/// A search for input that a reader does not survive.
+/// A search for input that a reader does not survive. Inputs grow to no more than about eight times the
+/// longest one that was given.
 ///
 /// | setting | default |
 /// |---|---|
@@ -152,6 +153,9 @@ impl Campaign {
         }
         let mut mutator = Mutator::new(self.seed);
         let mut pool: Vec<Vec<u8>> = Vec::new();
+        // What grows without end would take memory in proportion.
+        let longest = self.inputs.iter().map(Vec::len).max().unwrap_or(0);
+        let most = 8 * longest + 4096;
         let begun = Instant::now();
         while match self.time {
             Some(time) => begun.elapsed() < time,
@@ -167,7 +171,10 @@ impl Campaign {
                 None => Vec::new(),
             };
             for _ in 0..=mutator.below(3) {
-                bytes = mutate(&mut mutator, &bytes);
+                let changed = mutate(&mut mutator, &bytes);
+                if changed.len() <= most {
+                    bytes = changed;
+                }
             }
             case.about = format!("case {} of seed {}", report.cases, self.seed);
             if note(case.run(&bytes, &mut read), &mut report, &mut reasons) {
