@@ -32,21 +32,21 @@ def run(folder: Path, *arguments: str) -> tuple[list[dict], dict]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         plain, _ = run(Path(folder), "--drafter", "none")
-        fast, summary = run(Path(folder), "--drafter", "ngram", "--batch", "3")
+        fast, summary = run(Path(folder), "--drafter", "ngram", "--draft-length", "4", "--batch", "3")
         others = [
             run(Path(folder), "--batch", "3", "--strategy", strategy, "--draft-length", length)[0]
-            for strategy, length in (("eqspec", "auto"), ("eqspec-refill", "3"), ("exspec:4", "auto"))
+            for strategy, length in (("eqspec", "per-row"), ("eqspec-refill", "3"), ("exspec:4", "per-row"))
         ]
         others += [
             run(Path(folder), "--batch", "2", *more)[0]
             for more in (
-                ("--drafter", "vegas:0.2"),
+                ("--drafter", "vegas:0.2", "--draft-length", "3"),
                 ("--draft-length", "adaptive"),
                 ("--prefix-store", str(Path(folder) / "store")),
             )
         ]
         sampled = [
-            run(Path(folder), "--drafter", d, "--batch", b, "--temperature", "0.8", "--seed", "7")[0]
+            run(Path(folder), "--drafter", d, "--batch", b, "--temperature", "0.8", "--seed", "7", "--draft-length", "4")[0]
             for d, b in (("none", "1"), ("ngram", "4"))
         ]
     assert [line["id"] for line in plain] == ["a", "b", "bad", "unknown", "ids", "vocabulary", 6, "no options", "twice", 9]

@@ -291,7 +291,7 @@ def main() -> None:
     in_environment()
     model = sys.argv[1]
     begun = time.monotonic()
-    with Server(model, "--max-requests", "64") as server:
+    with Server(model, "--draft-length", "4", "--max-requests", "64") as server:
         client = server.client()
         drafted = answers(server, client)
         formats(client)

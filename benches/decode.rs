@@ -10,7 +10,7 @@ use specdec::kernels::Activations;
 use specdec::models::WeightDtype;
 use specdec::prelude::*;
 use specdec::ragged::SlotCache;
-use specdec::{Backend, DeviceChoice};
+use specdec::{Backend, DeviceChoice, DraftLength};
 use specdec_examples::{find_model, peak_memory_bytes};
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,7 @@ fn decode(c: &mut Criterion) {
             let builder = Generator::builder(&model);
             let mut generator = match drafting {
                 "plain" => builder.plain(),
-                _ => builder,
+                _ => builder.draft_length(DraftLength::Fixed(4)),
             }
             .build()
             .expect("it fits");

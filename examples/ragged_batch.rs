@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use specdec::core::{Granularity, SeqId};
 use specdec::prelude::*;
-use specdec::{Generated, TextEvent};
+use specdec::{DraftLength, Generated, TextEvent};
 use specdec_examples::ModelArgs;
 use std::collections::BTreeMap;
 
@@ -33,7 +33,10 @@ struct Args {
 fn main() -> Result<()> {
     let args = Args::parse();
     let model = args.model.open()?;
-    let mut batch = Generator::builder(&model).build()?;
+    // A fixed length, so that there is something to see; by default drafts that do not pay are left out.
+    let mut batch = Generator::builder(&model)
+        .draft_length(DraftLength::Fixed(4))
+        .build()?;
     let mut options = Options::max_new_tokens(args.max_new);
     options.granularity = Granularity::Block;
     let rows: Vec<SeqId> = PROMPTS

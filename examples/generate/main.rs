@@ -36,9 +36,9 @@ struct Args {
     /// lilicorr:FOLDER (a drafter that train_lilicorr made), or dflash:FOLDER (the same without its head)
     #[arg(long, default_value = "ngram")]
     drafter: String,
-    /// Tokens to draft at a time: a number; auto for what each row's drafts deserve; adaptive for what measured
-    /// costs and acceptance make best, 0 included
-    #[arg(long, default_value = "4", value_parser = draft_length)]
+    /// Tokens to draft at a time: a number; auto (or adaptive) for what measured costs and acceptance make
+    /// best, 0 included; per-row for what each row's drafts deserve, whatever passes cost
+    #[arg(long, default_value = "auto", value_parser = draft_length)]
     draft_length: Length,
     /// Folder of keys and values of earlier prompts: those with the same beginning are not computed again
     #[arg(long)]
@@ -67,18 +67,18 @@ struct Args {
 #[derive(Debug, Clone, Copy)]
 enum Length {
     Fixed(usize),
-    Auto,
     Adaptive,
+    PerRow,
 }
 
 fn draft_length(text: &str) -> Result<Length, String> {
     match text {
-        "auto" => Ok(Length::Auto),
-        "adaptive" => Ok(Length::Adaptive),
+        "auto" | "adaptive" => Ok(Length::Adaptive),
+        "per-row" => Ok(Length::PerRow),
         _ => text
             .parse()
             .map(Length::Fixed)
-            .map_err(|_| "a number, auto or adaptive".into()),
+            .map_err(|_| "a number, auto, adaptive or per-row".into()),
     }
 }
 
@@ -116,8 +116,8 @@ fn generator(args: &Args, model: &Model, store: Option<&PrefixStore>) -> Result<
         .drafting(drafting(args, model)?)
         .draft_length(match args.draft_length {
             Length::Fixed(k) => DraftLength::Fixed(k),
-            Length::Auto => DraftLength::per_row(8),
             Length::Adaptive => DraftLength::adaptive(),
+            Length::PerRow => DraftLength::per_row(8),
         })
         .strategy(args.strategy)
         .acceptance(args.accept.rule())

@@ -29,9 +29,10 @@ struct Args {
     /// something in front
     #[arg(long, default_value = "127.0.0.1:8080")]
     bind: SocketAddr,
-    /// Most tokens to draft at a time, by prompt look-up; 0 decodes plainly
-    #[arg(long, default_value_t = 4)]
-    draft_length: usize,
+    /// Tokens to draft at a time, by prompt look-up; 0 decodes plainly [default: what measured costs and
+    /// acceptance make best]
+    #[arg(long)]
+    draft_length: Option<usize>,
     /// Most requests in a pass
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     batch: u32,
@@ -46,7 +47,10 @@ fn main() -> Result<()> {
     let args = Args::parse();
     let model = args.model.open()?;
     let generator = Generator::builder(&model)
-        .draft_length(DraftLength::Fixed(args.draft_length))
+        .draft_length(
+            args.draft_length
+                .map_or_else(DraftLength::adaptive, DraftLength::Fixed),
+        )
         .max_rows(args.batch as usize)
         .build()?;
     let server = Server::new(

@@ -187,6 +187,11 @@ fn write_texts(
         "of {texts} texts, {} cannot be held out",
         args.held_out
     );
+    ensure!(
+        args.held_out == 0 || texts <= prompts.len(),
+        "texts to hold out want prompts of their own: there are {} for {texts} texts",
+        prompts.len()
+    );
     let last: Vec<String> = (texts - args.held_out..texts)
         .map(|i| prompts[i % prompts.len()].clone())
         .collect();

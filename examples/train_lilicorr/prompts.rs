@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
+use serde::{Deserialize, Serialize};
 use specdec::core::FinishReason;
 use specdec::prelude::*;
 use std::collections::HashSet;
@@ -44,6 +45,14 @@ fn opening(model: &Model) -> Result<Vec<u32>> {
     Ok(a[..same].to_vec())
 }
 
+/// What was drawn so far.
+#[derive(Default, Serialize, Deserialize)]
+struct Drawn {
+    /// Seeds that are spent.
+    seeds: u64,
+    prompts: Vec<String>,
+}
+
 /// User messages drawn from the target itself, behind the opening of its chat template: what it was
 /// trained to expect. They are kept in a file, which an interrupted run goes on with.
 pub fn self_written(
@@ -53,40 +62,46 @@ pub fn self_written(
     kept: &Path,
     bar: &ProgressBar,
 ) -> Result<Vec<String>> {
-    let mut prompts: Vec<String> = match std::fs::read_to_string(kept) {
+    let mut drawn: Drawn = match std::fs::read_to_string(kept) {
         Ok(text) => serde_json::from_str(&text)
             .with_context(|| format!("{} is damaged; delete it", kept.display()))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Drawn::default(),
         Err(error) => return Err(error).context(format!("cannot read {}", kept.display())),
     };
     let opening = opening(model)?;
-    let mut seen: HashSet<String> = prompts.iter().cloned().collect();
-    let mut seed = prompts.len() as u64;
+    let mut seen: HashSet<String> = drawn.prompts.iter().cloned().collect();
     let mut generator = Generator::builder(model).plain().max_rows(32).build()?;
     let mut idle = 0;
-    while prompts.len() < count {
-        let batch = (0..64).map(|_| {
-            seed += 1;
+    while drawn.prompts.len() < count {
+        let seeds = drawn.seeds..drawn.seeds + 64;
+        drawn.seeds = seeds.end;
+        let batch = seeds.map(|seed| {
             let options = Options::max_new_tokens(longest).temperature(1.0).seed(seed);
             (Prompt::from(opening.clone()), options)
         });
-        let before = prompts.len();
-        for drawn in generator.generate_batch(batch, |_, _| {})? {
-            let drawn = drawn?;
+        let before = drawn.prompts.len();
+        for message in generator.generate_batch(batch, |_, _| {})? {
+            let message = message?;
             // A message that was cut is none.
-            let whole = drawn.finish == FinishReason::EndToken;
-            let text = drawn.text.trim().to_owned();
+            let whole = message.finish == FinishReason::EndToken;
+            let text = message.text.trim().to_owned();
             if whole && text.split_whitespace().count() >= 3 && seen.insert(text.clone()) {
-                prompts.push(text);
+                drawn.prompts.push(text);
             }
         }
-        idle = if prompts.len() == before { idle + 1 } else { 0 };
+        idle = if drawn.prompts.len() == before {
+            idle + 1
+        } else {
+            0
+        };
         ensure!(idle < 8, "the target writes no messages of its own");
-        std::fs::write(kept, serde_json::to_string(&prompts)?)?;
-        bar.set_position(prompts.len().min(count) as u64);
+        let partial = kept.with_extension("partial");
+        std::fs::write(&partial, serde_json::to_string(&drawn)?)?;
+        std::fs::rename(&partial, kept)?;
+        bar.set_position(drawn.prompts.len().min(count) as u64);
     }
-    prompts.truncate(count);
-    Ok(prompts)
+    drawn.prompts.truncate(count);
+    Ok(drawn.prompts)
 }
 
 /// Tasks over passages, of several kinds in turn.

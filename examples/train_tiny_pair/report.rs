@@ -3,6 +3,7 @@
 use crate::model::TinyLm;
 use crate::training::HeldOut;
 use anyhow::{Result, ensure};
+use specdec::DraftLength;
 use specdec::core::{FinishReason, Stats};
 use specdec::prelude::*;
 use std::path::Path;
@@ -53,7 +54,12 @@ pub fn measure(folder: &Path) -> Result<[Measured; 2]> {
     let mut plain = Generator::builder(&target).plain().build()?;
     let mut both = [Drafting::ngram(), Drafting::Model(draft)]
         .into_iter()
-        .map(|drafting| Generator::builder(&target).drafting(drafting).build())
+        .map(|drafting| {
+            Generator::builder(&target)
+                .drafting(drafting)
+                .draft_length(DraftLength::Fixed(4))
+                .build()
+        })
         .collect::<specdec::Result<Vec<_>>>()?;
     let mut measured = [Measured::default(), Measured::default()];
     let options = Options::max_new_tokens(300);

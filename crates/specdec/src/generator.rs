@@ -38,7 +38,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Starts building a generator for this model. The defaults: n-gram drafts of up to 4 tokens,
+    /// Starts building a generator for this model. The defaults: n-gram drafts of a length that adapts,
     /// coupled acceptance.
     pub fn builder(model: &Model) -> GeneratorBuilder {
         GeneratorBuilder::new(model.clone())

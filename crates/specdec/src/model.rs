@@ -111,11 +111,11 @@ impl Model {
     }
 
     /// The costs that were measured for a combination of parts, or those that `measure` finds: the second
-    /// generator of a kind need not measure again.
-    pub(crate) fn costs(
+    /// generator of a kind need not measure again. `measure` says too whether they may be remembered.
+    pub(crate) fn costs_or_measure(
         &self,
         parts: Option<String>,
-        measure: impl FnOnce() -> Result<CostTable>,
+        measure: impl FnOnce() -> Result<(CostTable, bool)>,
     ) -> Result<CostTable> {
         let known = || {
             self.inner
@@ -124,15 +124,17 @@ impl Model {
                 .unwrap_or_else(PoisonError::into_inner)
         };
         let Some(parts) = parts else {
-            return measure();
+            return Ok(measure()?.0);
         };
         let found = known().get(&parts).cloned();
         if let Some(found) = found {
             return Ok(found);
         }
-        let measured = measure()?;
-        known().insert(parts, measured.clone());
-        Ok(measured)
+        let (table, lasting) = measure()?;
+        if lasting {
+            known().insert(parts, table.clone());
+        }
+        Ok(table)
     }
 
     /// The token ids of a prompt.
@@ -266,4 +268,34 @@ fn vocabulary(metadata: &Metadata) -> Result<GgufVocabulary> {
         add_space_prefix: metadata.bool(&key("add_space_prefix"))?,
         chat_template: string("tokenizer.chat_template")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DraftLength, Generator};
+
+    #[test]
+    fn costs_are_measured_once_unless_they_may_not_be_remembered() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/tiny-pair/target");
+        let model = Model::open(folder).expect("it is in the repository");
+        let generator = Generator::builder(&model)
+            .draft_length(DraftLength::adaptive())
+            .build()
+            .expect("it fits");
+        let table = generator.adaptive().expect("it is adaptive").costs();
+        let mut measured = 0;
+        let mut ask = |parts: Option<&str>, lasting| {
+            let found = model.costs_or_measure(parts.map(str::to_owned), || {
+                measured += 1;
+                Ok((table.clone(), lasting))
+            });
+            assert_eq!(found.expect("a table"), table);
+            measured
+        };
+        assert_eq!([ask(Some("a"), true), ask(Some("a"), true)], [1, 1]);
+        assert_eq!([ask(Some("b"), false), ask(Some("b"), true)], [2, 3]);
+        assert_eq!([ask(Some("b"), true), ask(Some("a"), true)], [3, 3]);
+        assert_eq!([ask(None, true), ask(None, true)], [4, 5]);
+    }
 }

@@ -41,7 +41,9 @@ pub struct SamplingParams {
     pub allowed: Option<Vec<Token>>,
     /// Tokens that may not be chosen.
     pub banned: Vec<Token>,
-    /// Seed of the noise; the same seed gives the same tokens, alone or in any batch.
+    /// Seed of the noise; the same seed gives the same tokens, alone or in any batch. With
+    /// [`crate::Rejection`] that holds for the same drafts only, and draft lengths that follow measured
+    /// times change from run to run.
     pub seed: Option<u64>,
     /// Which of several samples of one seed this is.
     pub sample: u64,

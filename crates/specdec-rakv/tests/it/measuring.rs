@@ -10,6 +10,7 @@ use specdec_lilicorr::{
 };
 use specdec_rakv::{CostTable, RakvError, calibrate};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Drafts as long as it has observed every position before the anchor, with the layers it asked for
@@ -282,4 +283,16 @@ fn taps_the_target_has_not() {
         ),
         "{refused:?}"
     );
+}
+
+/// Where all layers slide, the beginning is gone and no prefix can be restored; all else is measured.
+#[test]
+fn models_with_windows_are_measured_too() {
+    let target: Target = Arc::new(hash_lm().with_window(6, true));
+    let drafters: &mut [&mut dyn Drafter] = &mut [&mut NgramDrafter::default()];
+    let measured = calibrate(&*target, &mut slots(&target), drafters, &options());
+    let table = measured.expect("measured").table;
+    let raw = table.measurements();
+    assert_eq!(raw.verify.len(), 12);
+    assert_eq!((raw.restore.fixed, raw.restore.each), (0.0, 0.0));
 }

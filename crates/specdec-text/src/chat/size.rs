@@ -23,7 +23,7 @@ pub(super) fn check(source: &str, name: &str) -> Result<()> {
     Err(template_error(name, reason))
 }
 
-/// Bytes of the longest tag, strings in it included.
+/// Bytes of the longest tag, strings in it included. A tag does not end inside of brackets.
 fn longest_tag(source: &[u8]) -> usize {
     let (mut longest, mut at) = (0, 0);
     while at + 1 < source.len() {
@@ -38,10 +38,19 @@ fn longest_tag(source: &[u8]) -> usize {
         };
         let start = at;
         at += 2;
-        while at < source.len() && !source[at..].starts_with(close) {
+        let mut open = 0i64;
+        while at < source.len() && !(open == 0 && source[at..].starts_with(close)) {
+            let code = close != b"#}";
             at = match source[at] {
-                quote @ (b'"' | b'\'') if close != b"#}" => after_string(source, at + 1, quote),
-                _ => at + 1,
+                quote @ (b'"' | b'\'') if code => after_string(source, at + 1, quote),
+                byte => {
+                    match byte {
+                        b'(' | b'[' | b'{' if code => open += 1,
+                        b')' | b']' | b'}' if code => open -= 1,
+                        _ => {}
+                    }
+                    at + 1
+                }
             };
         }
         if close != b"#}" {
@@ -69,13 +78,16 @@ mod tests {
             ("", 0),
             ("no tag { at } all", 0),
             ("a{{ b }}c", 5),
-            ("{# a comment that's long {{ #}{%x%}", 3),
+            ("{# a comment that's (long {{ :) #}{%x%}", 3),
             (r#"{{ "}}" + '%}\'' + x }}"#, 21),
             ("{% open", 7),
+            ("{{ {'a':{'b':1}}.a + 1 }} x", 23),
+            ("{% set x = [{}, (1)] %}y", 21),
+            ("{{ ) }} }}", 10),
             ("{{ 'open }}", 11),
             ("{", 0),
             ("{{", 2),
-            (r"{{ '\", 6),
+            (r"{{ '\", 5),
         ] {
             assert_eq!(longest_tag(source.as_bytes()), length, "{source}");
         }

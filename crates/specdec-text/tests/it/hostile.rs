@@ -258,9 +258,7 @@ fn hostile_templates() {
     ];
     let tokenizer = byte_level();
     let (messages, options) = talk();
-    let mut campaign = Campaign::new("template")
-        .corpus(corpus("template"))
-        .memory(768 << 20);
+    let mut campaign = Campaign::new("template").corpus(corpus("template"));
     for template in [CHATML, HEADERS, THINKING, TURNS] {
         campaign = campaign.input(template.as_bytes().to_vec());
     }
@@ -279,7 +277,8 @@ fn hostile_templates() {
     told(&report);
 }
 
-/// Templates that would take forever, or all memory there is, are errors.
+/// Templates that would take forever, or nest without bound, end soon: in an error, or in a text. The
+/// engine runs on a thread of its own, whose memory the counting allocator does not see.
 #[test]
 fn hostile_templates_that_do_not_end() {
     // As long as a tag, and as a template, may be.
@@ -337,16 +336,11 @@ fn hostile_templates_that_do_not_end() {
     for source in sources {
         let about: String = source.chars().take(90).collect();
         let begun = Instant::now();
-        let (ended, memory) = measured(2 << 30, || {
-            let template = ChatTemplate::parse(&source, "hostile").map_err(|e| e.to_string())?;
-            let ids = template
-                .encode(&tokenizer, &messages, &options)
-                .map_err(|e| e.to_string())?;
-            Ok::<_, String>(ids.len())
-        });
+        let ended = ChatTemplate::parse(&source, "hostile")
+            .and_then(|template| template.encode(&tokenizer, &messages, &options))
+            .map_err(|e| e.to_string());
         let took = begun.elapsed();
         assert!(took < Duration::from_secs(10), "{about}: {took:?}");
-        assert!(memory < 768 << 20, "{about}: {memory} bytes, {ended:?}");
         let error = ended.err().unwrap_or_default();
         assert!(
             error.len() < 1 << 12,

@@ -1,5 +1,5 @@
 use super::Generator;
-use super::length::{DraftLength, Measured, Planned};
+use super::length::{DraftLength, Parts, Planned};
 use crate::{Model, Result};
 use specdec_core::{
     Acceptance, BuildError, Coupled, Decoder, Drafter, KvCache, PrefixCache, TargetModel,
@@ -42,11 +42,13 @@ impl Drafting {
     fn kind(&self) -> Option<String> {
         match self {
             Self::Ngram(_) => Some("n-gram".into()),
-            Self::Model(model) => Some(format!("model {:x}", model.target().spec().fingerprint)),
+            Self::Model(model) => {
+                let spec = model.target().spec();
+                Some(format!("model {:x} on {:?}", spec.fingerprint, spec.device))
+            }
             Self::Vegas(config) => Some(format!("{config:?}")),
-            Self::DFlash(model) => Some(format!("DFlash {:?}", model.config())),
-            Self::LiLiCorr(model) => Some(format!("LiLiCorr {:?}", model.config())),
-            Self::Off | Self::Custom(_) => None,
+            // Two checkpoints of one configuration may be held in other types.
+            Self::DFlash(_) | Self::LiLiCorr(_) | Self::Off | Self::Custom(_) => None,
         }
     }
 }
@@ -82,7 +84,7 @@ impl std::fmt::Debug for Drafting {
 pub struct GeneratorBuilder {
     model: Model,
     drafting: Drafting,
-    length: DraftLength,
+    length: Option<DraftLength>,
     acceptance: Arc<dyn Acceptance>,
     strategy: Strategy,
     max_rows: usize,
@@ -97,7 +99,7 @@ impl GeneratorBuilder {
         Self {
             model,
             drafting: Drafting::ngram(),
-            length: DraftLength::adaptive(),
+            length: None,
             acceptance: Arc::new(Coupled),
             strategy: Strategy::Slots,
             max_rows: 16,
@@ -119,9 +121,10 @@ impl GeneratorBuilder {
         self.drafting(Drafting::Off)
     }
 
-    /// How long drafts are.
+    /// How long drafts are. By default they adapt, as with [`DraftLength::adaptive`]; where costs cannot
+    /// be measured (a context of a few tokens, a draft model with hardly any memory) they have 4 tokens.
     pub fn draft_length(mut self, length: DraftLength) -> Self {
-        self.length = length;
+        self.length = Some(length);
         self
     }
 
@@ -171,7 +174,10 @@ impl GeneratorBuilder {
     }
 
     /// Puts the parts together. With [`DraftLength::adaptive`], the default, the first generator of a
-    /// model and kind of drafter measures what passes cost, for a second or so; later ones know.
+    /// model and kind of drafter measures what passes cost: some 70 passes of 1 to 9 tokens over a few
+    /// tokens of context, a second or two for a small model. Later ones know, but for custom and block
+    /// drafters, which are measured each time; a custom drafter is called with sequence ids from
+    /// `u64::MAX` downwards then.
     ///
     /// # Errors
     /// [`crate::Error`]: a draft model whose vocabulary differs from the target's (naming the first
@@ -212,7 +218,7 @@ impl GeneratorBuilder {
             .strategy
             .parts(target.spec(), self.max_rows, &self.memory)?;
         let mut vegas_meter = None;
-        let mut cache: Box<dyn KvCache> = match vegas {
+        let cache: Box<dyn KvCache> = match vegas.clone() {
             Some(config) => {
                 let cache = Vegas::new(parts.cache, target.spec(), config);
                 vegas_meter = Some(cache.meter());
@@ -220,22 +226,29 @@ impl GeneratorBuilder {
             }
             None => Box::new(parts.cache),
         };
-        let rows = match self.memory.max_positions {
-            None => self.max_rows,
-            // Measuring many rows may need more than there is.
-            Some(_) => 1,
+        let bench = |rows: usize| -> Result<Box<dyn KvCache>> {
+            let parts = self
+                .strategy
+                .parts(target.spec(), rows, &SlotOptions::default())?;
+            Ok(match vegas.clone() {
+                Some(config) => Box::new(Vegas::new(parts.cache, target.spec(), config)),
+                None => Box::new(parts.cache),
+            })
         };
+        let fallback = self.length.is_none();
+        let length = self.length.unwrap_or_else(DraftLength::adaptive);
         let Planned {
             controller,
             drafter,
             adaptive,
-        } = self.length.planned(
+        } = length.planned(
             &self.model,
-            Measured {
-                cache: &mut *cache,
+            Parts {
+                cache: &bench,
                 drafter,
-                rows,
-                name: kind.map(|kind| format!("{kind}, {:?}", self.strategy)),
+                rows: self.max_rows,
+                kind: kind.map(|kind| format!("{kind}, {:?}", self.strategy)),
+                fallback,
             },
         )?;
         let mut builder = Decoder::builder(target)

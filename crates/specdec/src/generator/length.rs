@@ -25,9 +25,9 @@ impl DraftLength {
         Self::Planned(Box::new(RowLengths::up_to(max)))
     }
 
-    /// The controller; an adaptive one measures cache and drafter first, unless the model remembers the
-    /// costs of these parts, and steers the drafter.
-    pub(super) fn planned(self, model: &Model, parts: Measured<'_>) -> Result<Planned> {
+    /// The controller; an adaptive one measures its parts first, unless the model remembers their costs,
+    /// and steers the drafter.
+    pub(super) fn planned(self, model: &Model, parts: Parts) -> Result<Planned> {
         let plain = |controller, drafter| Planned {
             controller,
             drafter,
@@ -40,13 +40,25 @@ impl DraftLength {
             (Self::Adaptive(options), Some(drafter)) => (options, drafter),
         };
         let target = &**model.target();
-        let calibration = calibration(target.spec().context, parts.rows);
-        let key = parts
-            .name
-            .map(|name| format!("{name}, {} rows", parts.rows));
-        let table = model.costs(key, || {
-            Ok(calibrate(target, parts.cache, &mut [&mut *drafter], &calibration)?.table)
-        })?;
+        let rows = parts.rows.min(MOST_ROWS);
+        let key = parts.kind.map(|kind| format!("{kind}, {rows} rows"));
+        let measured = model.costs_or_measure(key, || {
+            // A cache of its own: the meters of the other one count what users ask for.
+            let mut cache = (parts.cache)(rows)?;
+            let calibration = calibration(target.spec().context, rows);
+            let drafters: &mut [&mut dyn Drafter] = &mut [&mut *drafter];
+            let found = calibrate(target, &mut *cache, drafters, &calibration)?;
+            // What was measured beside other work is not kept.
+            Ok((found.table, !found.noisy))
+        });
+        let table = match measured {
+            Ok(table) => table,
+            // Too little context or memory to measure in is no reason not to decode.
+            Err(_) if parts.fallback => {
+                return Ok(plain(Box::new(FixedLength(UNMEASURED)), Some(drafter)));
+            }
+            Err(error) => return Err(error),
+        };
         let adaptive = Adaptive::with_options(table, options)?;
         Ok(Planned {
             drafter: Some(Box::new(SwitchDrafter::new(
@@ -59,14 +71,20 @@ impl DraftLength {
     }
 }
 
-/// What an adaptive length measures.
-pub(super) struct Measured<'a> {
-    pub(super) cache: &'a mut dyn KvCache,
+/// The draft length where costs cannot be measured.
+const UNMEASURED: usize = 4;
+
+/// What a draft length is planned for.
+pub(super) struct Parts<'a> {
+    /// Makes a cache of the generator's kind, without a limit of memory.
+    pub(super) cache: &'a dyn Fn(usize) -> Result<Box<dyn KvCache>>,
     pub(super) drafter: Option<Box<dyn Drafter>>,
     /// Most rows of a pass.
     pub(super) rows: usize,
     /// What cache and drafter are; `None` where that cannot be told, and nothing is remembered.
-    pub(super) name: Option<String>,
+    pub(super) kind: Option<String>,
+    /// Whether to decode with a fixed length where nothing can be measured.
+    pub(super) fallback: bool,
 }
 
 /// Most rows that are measured; costs of more are read off from these.
@@ -87,7 +105,7 @@ fn calibration(context: usize, rows: usize) -> CalibrationOptions {
     options.contexts.dedup();
     if rows > 1 {
         // Many rows take their time: a few tell how costs grow with them.
-        options.rows.push(rows.min(MOST_ROWS));
+        options.rows.push(rows);
         options.contexts.truncate(1);
         options.rounds = 3;
     }

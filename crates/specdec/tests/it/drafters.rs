@@ -93,6 +93,7 @@ fn f6_a_budget_over_the_context_accepts_everything() {
     let rate = |config: VegasConfig| {
         let mut generator = Generator::builder(&pair().0)
             .drafting(Drafting::Vegas(config))
+            .draft_length(DraftLength::Fixed(4))
             .build()
             .expect("it fits");
         let all = generator
@@ -100,6 +101,7 @@ fn f6_a_budget_over_the_context_accepts_everything() {
             .expect("steps succeed");
         let end_tokens_are_drafts_too = all.len() as u64;
         let stats = generator.stats();
+        assert!(stats.drafted > 0, "nothing was drafted");
         let attended = generator.vegas().and_then(|vegas| vegas.attended_share());
         (
             stats.drafted - stats.accepted,

@@ -2,10 +2,11 @@
 
 use crate::strategies::prompts;
 use crate::tiny_pair::pair;
-use specdec::ragged::Strategy;
+use specdec::ragged::{SlotOptions, Strategy};
 use specdec::rakv::{DiskOptions, Identity, PrefixStore, StoreOptions, StoredPrefixes};
 use specdec::text::Message;
-use specdec::{DraftLength, Drafting, Generator, Model, Options, Prompt};
+use specdec::{Backend, DeviceChoice, DraftLength, Drafting, Generator, Model, Options, Prompt};
+use std::path::Path;
 
 fn model() -> &'static Model {
     &pair().0
@@ -54,24 +55,43 @@ fn adaptive_lengths_give_the_plain_output_and_say_why() {
     assert!(plain.adaptive().is_none());
 }
 
-/// Adaptive is the default, and what a kind of drafter costs is measured once for a model.
+/// Lengths adapt by default, also where memory is limited; where there is no room to measure in, drafts
+/// have a fixed length, and only who asks for adaptive ones is refused.
 #[test]
-fn by_default_lengths_adapt_and_costs_are_measured_once() {
-    let costs = |drafting: Option<Drafting>, rows| {
-        let mut builder = Generator::builder(model()).max_rows(rows);
-        if let Some(drafting) = drafting {
-            builder = builder.drafting(drafting);
-        }
-        let generator = builder.build().expect("it fits");
-        generator.adaptive().expect("it is adaptive").costs()
+fn by_default_lengths_adapt_where_costs_can_be_measured() {
+    let default = Generator::builder(model()).build().expect("it fits");
+    assert!(default.adaptive().is_some());
+    let little = SlotOptions {
+        max_positions: Some(60),
+        ..SlotOptions::default()
     };
-    let first = costs(None, 1);
-    // Measured times are never the same twice: the same numbers are the remembered ones.
-    assert_eq!(costs(None, 1), first);
-    assert_eq!(costs(Some(Drafting::ngram()), 1), first);
-    assert_ne!(costs(None, 2), first);
-    let draft_model = costs(Some(Drafting::Model(pair().1.clone())), 1);
-    assert_ne!(draft_model, first);
+    let mut limited = Generator::builder(model())
+        .memory(little)
+        .build()
+        .expect("a limit is no hindrance");
+    assert!(limited.adaptive().is_some());
+    let options = Options::max_new_tokens(12);
+    let prompt = Prompt::user("Count from one to nine.");
+    let wanted = Generator::builder(model())
+        .plain()
+        .build()
+        .and_then(|mut plain| plain.generate(prompt.clone(), &options))
+        .expect("good");
+    let got = limited.generate(prompt, &options).expect("good");
+    assert_eq!(got.tokens, wanted.tokens);
+
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/tiny-pair/target");
+    let short = Model::builder(folder)
+        .device(DeviceChoice::Named(Backend::Flex, 0))
+        .context(8)
+        .open()
+        .expect("it opens");
+    let mut fixed = Generator::builder(&short).build().expect("it fits");
+    assert!(fixed.adaptive().is_none());
+    let options = Options::max_new_tokens(4);
+    fixed.generate(vec![1, 2, 3], &options).expect("good");
+    let asked = Generator::builder(&short).draft_length(DraftLength::adaptive());
+    assert!(asked.build().is_err());
 }
 
 /// E4, over turns of a chat and over processes (a second store on the same folder).

@@ -2,7 +2,8 @@
 
 use crate::tiny_pair::pair;
 use specdec::{
-    DeviceError, Drafting, Error, Generated, Generator, Model, Options, Prompt, TextStream,
+    DeviceError, DraftLength, Drafting, Error, Generated, Generator, Model, Options, Prompt,
+    TextStream,
 };
 
 #[test]
@@ -30,6 +31,7 @@ fn i2_four_threads_say_what_one_says() {
         };
         let mut generator = Generator::builder(model)
             .drafting(drafting)
+            .draft_length(DraftLength::Fixed(4))
             .build()
             .expect("it fits");
         (0..10)
