@@ -78,7 +78,8 @@ fn run(args: &Args, table: &mut Table) -> Result<(), Box<dyn Error>> {
         let loaded = specdec::models::open(path, &LoadOptions::default(), &device)?;
         let target: Arc<dyn TargetModel> = Arc::new(loaded.model);
         // Its context is shorter than the longer one.
-        let contexts = contexts.map(|context| context.min(target.spec().context.saturating_sub(200).max(1)));
+        let contexts =
+            contexts.map(|context| context.min(target.spec().context.saturating_sub(200).max(1)));
         measure(args, table, ("SmolLM2", &target), &contexts, batches)?;
     }
     let shapes: &[Shape] = match (args.quick, args.small) {
