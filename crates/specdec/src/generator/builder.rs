@@ -6,8 +6,8 @@ use specdec_core::{
 };
 use specdec_draft::{ModelDrafter, NgramDrafter};
 use specdec_lilicorr::{DFlashDrafter, DraftModel, LiLiCorrDrafter};
-use specdec_ragged::{SlotOptions, Strategy};
-use specdec_vegas::{Vegas, VegasConfig, VegasDrafter};
+use specdec_ragged::{BatchCache, SlotOptions, Strategy};
+use specdec_vegas::{Vegas, VegasConfig, VegasDrafter, VegasMeter};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -217,23 +217,22 @@ impl GeneratorBuilder {
         let parts = self
             .strategy
             .parts(target.spec(), self.max_rows, &self.memory)?;
-        let mut vegas_meter = None;
-        let cache: Box<dyn KvCache> = match vegas.clone() {
-            Some(config) => {
-                let cache = Vegas::new(parts.cache, target.spec(), config);
-                vegas_meter = Some(cache.meter());
-                Box::new(cache)
+        let finished = |cache: BatchCache| -> (Box<dyn KvCache>, Option<VegasMeter>) {
+            match vegas.clone() {
+                Some(config) => {
+                    let cache = Vegas::new(cache, target.spec(), config);
+                    let meter = cache.meter();
+                    (Box::new(cache), Some(meter))
+                }
+                None => (Box::new(cache), None),
             }
-            None => Box::new(parts.cache),
         };
-        let bench = |rows: usize| -> Result<Box<dyn KvCache>> {
-            let parts = self
+        let (cache, vegas_meter) = finished(parts.cache);
+        let unlimited = || -> Result<Box<dyn KvCache>> {
+            let cache = self
                 .strategy
-                .parts(target.spec(), rows, &SlotOptions::default())?;
-            Ok(match vegas.clone() {
-                Some(config) => Box::new(Vegas::new(parts.cache, target.spec(), config)),
-                None => Box::new(parts.cache),
-            })
+                .cache(target.spec(), &SlotOptions::default())?;
+            Ok(finished(cache).0)
         };
         let fallback = self.length.is_none();
         let length = self.length.unwrap_or_else(DraftLength::adaptive);
@@ -244,7 +243,7 @@ impl GeneratorBuilder {
         } = length.planned(
             &self.model,
             Parts {
-                cache: &bench,
+                cache: &unlimited,
                 drafter,
                 rows: self.max_rows,
                 kind: kind.map(|kind| format!("{kind}, {:?}", self.strategy)),

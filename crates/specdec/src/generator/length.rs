@@ -44,7 +44,7 @@ impl DraftLength {
         let key = parts.kind.map(|kind| format!("{kind}, {rows} rows"));
         let measured = model.costs_or_measure(key, || {
             // A cache of its own: the meters of the other one count what users ask for.
-            let mut cache = (parts.cache)(rows)?;
+            let mut cache = (parts.cache)()?;
             let calibration = calibration(target.spec().context, rows);
             let drafters: &mut [&mut dyn Drafter] = &mut [&mut *drafter];
             let found = calibrate(target, &mut *cache, drafters, &calibration)?;
@@ -77,7 +77,7 @@ const UNMEASURED: usize = 4;
 /// What a draft length is planned for.
 pub(super) struct Parts<'a> {
     /// Makes a cache of the generator's kind, without a limit of memory.
-    pub(super) cache: &'a dyn Fn(usize) -> Result<Box<dyn KvCache>>,
+    pub(super) cache: &'a dyn Fn() -> Result<Box<dyn KvCache>>,
     pub(super) drafter: Option<Box<dyn Drafter>>,
     /// Most rows of a pass.
     pub(super) rows: usize,
