@@ -3,10 +3,13 @@
 use core::ops::Range;
 
 use super::{
-    block::{Add, Ahead, BLOCK, Columns, Gathering, Join, QUERIES, Score, Scores, Weigh},
+    block::{Add, Ahead, BLOCK, Batch, Columns, Gathering, Join, QUERIES, Score, Scores, Weigh},
     host::Work,
 };
 use crate::vector::{Line, run};
+
+/// Batches of a set: with their scores and a few tiles it fits the nearest cache.
+const SET: usize = 4;
 
 /// Some queries of one row.
 #[derive(Debug, Clone)]
@@ -25,17 +28,48 @@ pub(super) struct BandWork<'a> {
     /// The row's first new column.
     start: usize,
     lines: usize,
+    /// Most queries of a batch.
+    most: usize,
+    batches: Vec<Batch>,
+}
+
+/// Room for the queries of a band, used block after block.
+pub(super) struct Scratch {
+    scores: Vec<Scores>,
+    out: Vec<Line>,
 }
 
 impl<'a> BandWork<'a> {
     pub(super) fn new(work: &'a Work<'a>, band: &Band, head: usize) -> Self {
-        Self {
+        let queries = band.tokens.start * work.group..band.tokens.end * work.group;
+        // Batches as even as can be.
+        let most = queries.len().div_ceil(queries.len().div_ceil(QUERIES));
+        let mut this = Self {
             work,
             row: band.row,
             head,
-            queries: band.tokens.start * work.group..band.tokens.end * work.group,
             start: work.pass.rows()[band.row].start,
             lines: work.store.value_lines(),
+            most,
+            batches: Vec::new(),
+            queries: queries.clone(),
+        };
+        let starts = queries.clone().step_by(most);
+        let batches = starts.map(|from| this.batch_of(from..queries.end.min(from + most)));
+        this.batches = batches.collect();
+        this
+    }
+
+    /// All queries, in order.
+    pub(super) fn batches(&self) -> &[Batch] {
+        &self.batches
+    }
+
+    pub(super) fn scratch(&self) -> Scratch {
+        let queries = self.queries.len().min(SET * self.most);
+        Scratch {
+            scores: vec![[0.0; BLOCK]; queries],
+            out: vec![Line::ZERO; queries * self.lines],
         }
     }
 
@@ -97,8 +131,7 @@ impl<'a> BandWork<'a> {
         }
     }
 
-    /// The values of some queries, `[D][queries]`.
-    pub(super) fn queries(&self, queries: Range<usize>) -> Vec<f32> {
+    fn batch_of(&self, queries: Range<usize>) -> Batch {
         let Work {
             store,
             pass,
@@ -117,41 +150,54 @@ impl<'a> BandWork<'a> {
                 *q = value;
             }
         }
-        q
+        Batch { queries: many, q }
     }
 
     /// Block number `block` for all queries of the band, joined to what they have gathered.
-    pub(super) fn block(&self, block: usize, gathered: &mut Gathering) {
-        let mut scores: Scores = [[0.0; BLOCK]; QUERIES];
-        let mut out = vec![Line::ZERO; QUERIES * self.lines];
-        // Batches as even as can be.
-        let all = self.queries.len();
-        let most = all.div_ceil(all.div_ceil(QUERIES));
-        let folds = gathered.folds.chunks_mut(most);
-        let outs = gathered.out.chunks_mut(most * self.lines);
-        let starts = self.queries.clone().step_by(most);
-        let next = self.next(block * BLOCK);
-        let mut ahead = Ahead::new(self.columns(), next, all.div_ceil(most));
-        for ((folds, gathered), from) in folds.zip(outs).zip(starts) {
-            let queries = from..from + folds.len();
-            let out = &mut out[..queries.len() * self.lines];
-            let later = self.batch(block * BLOCK, queries, (&mut scores, out), &mut ahead);
+    pub(super) fn block(&self, block: usize, gathered: &mut Gathering, scratch: &mut Scratch) {
+        let block = block * BLOCK;
+        let tokens = self.tokens(&self.queries);
+        // Together where all see the same columns, else a batch at a time: the edges in time and of the window.
+        let set = if self.alike(&tokens, block) { SET } else { 1 };
+        let next = self.next(block);
+        let mut ahead = Ahead::new(self.columns(), next, self.batches.len());
+        let folds = gathered.folds.chunks_mut(set * self.most);
+        let outs = gathered.out.chunks_mut(set * self.most * self.lines);
+        let mut first = self.queries.start;
+        for ((batches, folds), gathered) in self.batches.chunks(set).zip(folds).zip(outs) {
+            let queries = first..first + folds.len();
+            first = queries.end;
+            let scores = &mut scratch.scores[..queries.len()];
+            let out = &mut scratch.out[..queries.len() * self.lines];
+            let later = self.set(block, (batches, queries), (scores, out), &mut ahead);
             join_all(folds, gathered, (&later, out), self.lines);
         }
     }
 
-    /// One block for up to [`QUERIES`] queries, by themselves.
-    fn batch(
+    /// The tokens of some queries.
+    fn tokens(&self, queries: &Range<usize>) -> Range<usize> {
+        queries.start / self.work.group..(queries.end - 1) / self.work.group + 1
+    }
+
+    /// Whether some tokens see the same columns of a block.
+    fn alike(&self, tokens: &Range<usize>, block: usize) -> bool {
+        let (oldest, newest) = (tokens.start, tokens.end - 1);
+        self.first(oldest, block) == self.first(newest, block)
+            && self.end(oldest, block) == self.end(newest, block)
+    }
+
+    /// One block for a set of batches, by itself.
+    fn set(
         &self,
         block: usize,
-        queries: Range<usize>,
-        (scores, out): (&mut Scores, &mut [Line]),
+        (batches, queries): (&[Batch], Range<usize>),
+        (scores, out): (&mut [Scores], &mut [Line]),
         ahead: &mut Ahead<'_>,
-    ) -> [(f32, f32); QUERIES] {
-        let mut folds = [(f32::NEG_INFINITY, 0.0); QUERIES];
+    ) -> Vec<(f32, f32)> {
+        let mut folds = vec![(f32::NEG_INFINITY, 0.0); queries.len()];
         let columns = self.columns();
-        let token = |query: usize| query / self.work.group;
-        let (oldest, newest) = (token(queries.start), token(queries.end - 1));
+        let tokens = self.tokens(&queries);
+        let (oldest, newest) = (tokens.start, tokens.end - 1);
         let first = |token| self.first(token, block);
         let end = |token| self.end(token, block);
         // What any of them sees.
@@ -163,15 +209,13 @@ impl<'a> BandWork<'a> {
             columns,
             runs: &any,
             block,
-            q: &self.queries(queries.clone()),
-            queries: queries.len(),
+            batches,
             scale: self.work.scale,
             scores,
             ahead,
         });
         out.fill(Line::ZERO);
-        if first(oldest) == first(newest) && end(oldest) == end(newest) {
-            let scores = &mut scores[..queries.len()];
+        if self.alike(&tokens, block) {
             for (fold, scores) in folds.iter_mut().zip(&mut *scores) {
                 *fold = run(Weigh {
                     runs: &any,
@@ -183,6 +227,7 @@ impl<'a> BandWork<'a> {
                 columns,
                 runs: &any,
                 block,
+                most: self.most,
                 weights: scores,
                 out,
                 ahead,
@@ -193,7 +238,7 @@ impl<'a> BandWork<'a> {
         // then those that all see, then those that come after the oldest query.
         let common = first(newest)..end(oldest).max(first(newest));
         for (m, query) in queries.clone().enumerate() {
-            let token = token(query);
+            let token = query / self.work.group;
             let scores = &mut scores[m];
             let runs = &self.seen(token, block);
             folds[m] = run(Weigh {
@@ -206,17 +251,17 @@ impl<'a> BandWork<'a> {
             self.add_alone(&before, block, scores, out);
         }
         let runs = &self.runs(common.clone());
-        let weights = &scores[..queries.len()];
         run(Add {
             columns,
             runs,
             block,
-            weights,
+            most: self.most,
+            weights: scores,
             out,
             ahead,
         });
         for (m, query) in queries.enumerate() {
-            let token = token(query);
+            let token = query / self.work.group;
             let after = self.runs(common.end.max(first(token))..end(token));
             let out = &mut out[m * self.lines..][..self.lines];
             self.add_alone(&after, block, &scores[m], out);
@@ -224,19 +269,14 @@ impl<'a> BandWork<'a> {
         folds
     }
 
-    fn add_alone(
-        &self,
-        runs: &[Range<usize>],
-        block: usize,
-        weights: &[f32; BLOCK],
-        out: &mut [Line],
-    ) {
+    fn add_alone(&self, runs: &[Range<usize>], block: usize, weights: &Scores, out: &mut [Line]) {
         if !runs.is_empty() {
             let weights = core::slice::from_ref(weights);
             run(Add {
                 columns: self.columns(),
                 runs,
                 block,
+                most: 1,
                 weights,
                 out,
                 ahead: &mut Ahead::none(),

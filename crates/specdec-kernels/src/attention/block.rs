@@ -9,6 +9,9 @@ use crate::vector::{Kernel, Line, Vector, each, exp, greatest, sum};
 /// to depends on its number only.
 pub(super) const BLOCK: usize = 256;
 
+/// Dimensions, or columns, computed between two looks at [`Ahead`].
+const STEP: usize = 8;
+
 /// Queries scored together.
 pub(super) const QUERIES: usize = 6;
 
@@ -165,21 +168,46 @@ impl Gathering {
     }
 }
 
-/// The scores of up to [`QUERIES`] queries in a block, then the weights.
-pub(super) type Scores = [[f32; BLOCK]; QUERIES];
+/// Up to [`QUERIES`] queries that are scored together.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) queries: usize,
+    /// `[D][queries]`.
+    pub(super) q: Vec<f32>,
+}
 
-/// Scores a group of queries against columns of a block: each tile once, whichever of its columns are seen.
+/// The scores of one query in a block, then its weights.
+pub(super) type Scores = [f32; BLOCK];
+
+/// Calls `$call` with the number of queries of a batch as a constant.
+macro_rules! by_queries {
+    ($queries:expr, |$m:ident| $call:expr) => {
+        match $queries {
+            1 => by_queries!(@ 1, $m, $call),
+            2 => by_queries!(@ 2, $m, $call),
+            3 => by_queries!(@ 3, $m, $call),
+            4 => by_queries!(@ 4, $m, $call),
+            5 => by_queries!(@ 5, $m, $call),
+            _ => by_queries!(@ 6, $m, $call),
+        }
+    };
+    (@ $n:literal, $m:ident, $call:expr) => {{
+        const $m: usize = $n;
+        $call
+    }};
+}
+
+/// Scores batches of queries against columns of a block: each tile once for each batch, whichever of its columns are
+/// seen, and all batches before the next tiles, which then are in the nearest cache.
 pub(super) struct Score<'a, 'm> {
     pub(super) columns: Columns<'a>,
     /// Ascending runs within the block that starts at `block`.
     pub(super) runs: &'a [Range<usize>],
     pub(super) block: usize,
-    /// `[D][queries]`.
-    pub(super) q: &'a [f32],
-    pub(super) queries: usize,
+    pub(super) batches: &'a [Batch],
     pub(super) scale: f32,
-    /// Place `[query][column - block]`.
-    pub(super) scores: &'a mut Scores,
+    /// One for each query of the batches, place `column - block`.
+    pub(super) scores: &'a mut [Scores],
     pub(super) ahead: &'a mut Ahead<'m>,
 }
 
@@ -187,20 +215,6 @@ impl Kernel for Score<'_, '_> {
     type Output = ();
     #[inline(always)]
     fn run<V: Vector>(mut self, v: V) {
-        match self.queries {
-            1 => self.score::<V, 1>(v),
-            2 => self.score::<V, 2>(v),
-            3 => self.score::<V, 3>(v),
-            4 => self.score::<V, 4>(v),
-            5 => self.score::<V, 5>(v),
-            _ => self.score::<V, 6>(v),
-        }
-    }
-}
-
-impl Score<'_, '_> {
-    #[inline(always)]
-    fn score<V: Vector, const M: usize>(&mut self, v: V) {
         // Whole tiles are scored, each once: what is not seen of them is hidden later.
         let wide = (self.runs.len() > 1).then(|| self.columns.widened(self.runs, self.block));
         let runs = wide.as_deref().unwrap_or(self.runs);
@@ -210,13 +224,29 @@ impl Score<'_, '_> {
                 let mut tile = piece.offset / TILE;
                 // Two tiles at a time where the registers allow: more sums to work on while one waits.
                 while V::STRIPS == 2 && tile + 2 <= end {
-                    self.tiles::<V, M, 2>(v, &piece, tile);
+                    self.score::<V, 2>(v, &piece, tile);
                     tile += 2;
                 }
                 for tile in tile..end {
-                    self.tiles::<V, M, 1>(v, &piece, tile);
+                    self.score::<V, 1>(v, &piece, tile);
                 }
             }
+        }
+    }
+}
+
+impl Score<'_, '_> {
+    #[inline(always)]
+    fn score<V: Vector, const N: usize>(&mut self, v: V, piece: &Piece<'_>, tile: usize) {
+        let mut first = 0;
+        for batch in self.batches {
+            let queries = first..first + batch.queries;
+            first = queries.end;
+            by_queries!(batch.queries, |M| self.tiles::<V, M, N>(
+                v,
+                (&batch.q, queries),
+                (piece, tile)
+            ));
         }
     }
 
@@ -224,29 +254,33 @@ impl Score<'_, '_> {
     fn tiles<V: Vector, const M: usize, const N: usize>(
         &mut self,
         v: V,
-        piece: &Piece<'_>,
-        first: usize,
+        (q, queries): (&[f32], Range<usize>),
+        (piece, first): (&Piece<'_>, usize),
     ) {
-        let (q, dim) = (self.q.as_chunks::<M>().0, self.q.len() / M);
+        let (q, dim) = (q.as_chunks::<M>().0, q.len() / M);
         let mut sums = [[v.splat(0.0); M]; N];
         let keys = &piece.keys[first * dim..][..N * dim];
-        for (d, q) in q.iter().enumerate().take(dim) {
-            let lines = each!(&Line::ZERO; N, |n| &keys[n * dim + d]);
-            for (sums, line) in sums.iter_mut().zip(lines) {
-                let keys = v.load(&line.0);
-                for (sum, &q) in sums.iter_mut().zip(q) {
-                    *sum = v.fma(keys, v.splat(q), *sum);
-                }
+        let tiles = each!(&keys[..dim]; N, |n| &keys[n * dim..][..dim]);
+        for d in (0..dim).step_by(STEP) {
+            let end = dim.min(d + STEP);
+            if let Some(q) = q[d..end].first_chunk::<STEP>() {
+                // The same with a constant length, which leaves no loop.
+                let lines = each!(&tiles[0][d..end]; N, |n| &tiles[n][d..end]);
+                multiply(v, q, lines, &mut sums);
+            } else {
+                let lines = each!(&tiles[0][d..end]; N, |n| &tiles[n][d..end]);
+                multiply(v, &q[d..end], lines, &mut sums);
             }
-            self.ahead.ask(v, N);
+            self.ahead.ask(v, (end - d) * N);
         }
         let scale = v.splat(self.scale);
+        let scores = &mut self.scores[queries];
         for (tile, sums) in (first..).zip(&sums) {
             // The part of the tile that belongs to the piece.
             let from = piece.offset.max(tile * TILE);
             let to = (piece.offset + piece.len).min(tile * TILE + TILE);
             let at = piece.column + from - piece.offset - self.block;
-            for (sum, scores) in sums.iter().zip(self.scores.iter_mut()) {
+            for (sum, scores) in sums.iter().zip(scores.iter_mut()) {
                 let sum = v.mul(*sum, scale);
                 let scores = &mut scores[at..][..to - from];
                 if let Some(scores) = scores.first_chunk_mut::<TILE>() {
@@ -262,13 +296,31 @@ impl Score<'_, '_> {
     }
 }
 
+/// Adds the products of some dimensions: of M queries and the columns of N tiles.
+#[inline(always)]
+fn multiply<V: Vector, const M: usize, const N: usize>(
+    v: V,
+    q: &[[f32; M]],
+    tiles: [&[Line]; N],
+    sums: &mut [[V::F; M]; N],
+) {
+    for (d, q) in q.iter().enumerate() {
+        for (sums, tile) in sums.iter_mut().zip(tiles) {
+            let keys = v.load(&tile[d].0);
+            for (sum, &q) in sums.iter_mut().zip(q) {
+                *sum = v.fma(keys, v.splat(q), *sum);
+            }
+        }
+    }
+}
+
 /// Turns the scores of one query into weights: hides what it does not see, then takes `exp(score - max)`. Returns the
 /// greatest score and the sum of the weights.
 pub(super) struct Weigh<'a> {
     /// Ascending runs the query sees, within the block that starts at `block`.
     pub(super) runs: &'a [Range<usize>],
     pub(super) block: usize,
-    pub(super) scores: &'a mut [f32; BLOCK],
+    pub(super) scores: &'a mut Scores,
 }
 
 impl Kernel for Weigh<'_> {
@@ -304,13 +356,18 @@ impl Kernel for Weigh<'_> {
     }
 }
 
+/// Columns whose values are added for all batches before the next ones.
+const ADDED: usize = 32;
+
 /// Adds the weighted values of some columns to the outputs of queries that all see them.
 pub(super) struct Add<'a, 'm> {
     pub(super) columns: Columns<'a>,
     /// Runs within the block that starts at `block`.
     pub(super) runs: &'a [Range<usize>],
     pub(super) block: usize,
-    pub(super) weights: &'a [[f32; BLOCK]],
+    /// Queries that are taken together, at most [`QUERIES`].
+    pub(super) most: usize,
+    pub(super) weights: &'a [Scores],
     /// `[queries][D / 16]`.
     pub(super) out: &'a mut [Line],
     pub(super) ahead: &'a mut Ahead<'m>,
@@ -320,70 +377,92 @@ impl Kernel for Add<'_, '_> {
     type Output = ();
     #[inline(always)]
     fn run<V: Vector>(mut self, v: V) {
-        match self.weights.len() {
-            1 => self.add::<V, 1>(v),
-            2 => self.add::<V, 2>(v),
-            3 => self.add::<V, 3>(v),
-            4 => self.add::<V, 4>(v),
-            5 => self.add::<V, 5>(v),
-            _ => self.add::<V, 6>(v),
+        let lines = self.out.len() / self.weights.len();
+        for run in self.runs {
+            for piece in self.columns.pieces(run.clone()) {
+                let values = &piece.values[piece.offset * lines..][..piece.len * lines];
+                let parts = values.chunks(ADDED * lines);
+                for (part, values) in parts.enumerate() {
+                    let at = piece.column - self.block + part * ADDED;
+                    self.add(v, at, values);
+                }
+            }
         }
     }
 }
 
 impl Add<'_, '_> {
-    /// As many lines at a time as fit the registers.
+    /// Some columns, of which the first has place `at` in the block. As many lines at a time as fit the registers.
     #[inline(always)]
-    fn add<V: Vector, const M: usize>(&mut self, v: V) {
-        let lines = self.out.len() / M;
-        let mut line = 0;
-        if V::STRIPS == 2 {
-            while line + 4 <= lines {
-                self.lines::<V, M, 4>(v, line, lines);
-                line += 4;
-            }
-        }
-        for line in line..lines {
-            self.lines::<V, M, 1>(v, line, lines);
+    fn add<V: Vector>(&mut self, v: V, at: usize, values: &[Line]) {
+        let lines = self.out.len() / self.weights.len();
+        let batches = self.weights.chunks(self.most);
+        for (weights, out) in batches.zip(self.out.chunks_mut(self.most * lines)) {
+            let ahead = &mut *self.ahead;
+            by_queries!(
+                weights.len(),
+                |M| if let Some(weights) = weights.first_chunk::<M>() {
+                    let mut line = 0;
+                    while V::STRIPS == 2 && line + 4 <= lines {
+                        add_lines::<V, M, 4>(v, (weights, at), (values, line), out, ahead);
+                        line += 4;
+                    }
+                    for line in line..lines {
+                        add_lines::<V, M, 1>(v, (weights, at), (values, line), out, ahead);
+                    }
+                }
+            );
         }
     }
+}
 
-    #[inline(always)]
-    fn lines<V: Vector, const M: usize, const L: usize>(
-        &mut self,
-        v: V,
-        first: usize,
-        lines: usize,
-    ) {
-        let Some(weights) = self.weights.first_chunk::<M>() else {
-            return;
-        };
-        let mut sums = each!([v.splat(0.0); L]; M, |m| {
-            each!(v.splat(0.0); L, |l| v.load(&self.out[m * lines + first + l].0))
-        });
-        for run in self.runs {
-            for piece in self.columns.pieces(run.clone()) {
-                let at = piece.column - self.block;
-                let values = &piece.values[piece.offset * lines..][..piece.len * lines];
-                for (index, values) in values.chunks_exact(lines).enumerate() {
-                    let Some(values) = values[first..].first_chunk::<L>() else {
-                        return;
-                    };
-                    let values = each!(v.splat(0.0); L, |l| v.load(&values[l].0));
-                    for (sums, weights) in sums.iter_mut().zip(weights) {
-                        // The index is below the block's length anyway; the remainder tells the compiler.
-                        let weight = v.splat(weights[(at + index) % BLOCK]);
-                        for (sum, &value) in sums.iter_mut().zip(&values) {
-                            *sum = v.fma(value, weight, *sum);
-                        }
-                    }
-                    self.ahead.ask(v, L);
-                }
-            }
+/// `L` lines of the outputs of `M` queries, from `first` on.
+#[inline(always)]
+fn add_lines<V: Vector, const M: usize, const L: usize>(
+    v: V,
+    (weights, at): (&[Scores; M], usize),
+    (values, first): (&[Line], usize),
+    out: &mut [Line],
+    ahead: &mut Ahead<'_>,
+) {
+    let lines = out.len() / M;
+    let mut sums = each!([v.splat(0.0); L]; M, |m| {
+        each!(v.splat(0.0); L, |l| v.load(&out[m * lines + first + l].0))
+    });
+    for (step, values) in values.chunks(STEP * lines).enumerate() {
+        let columns = values.len() / lines;
+        let at = at + step * STEP;
+        let own = each!(&weights[0][at..at + columns]; M, |m| &weights[m][at..at + columns]);
+        if columns == STEP {
+            let own = each!(&own[0][..STEP]; M, |m| &own[m][..STEP]);
+            add_columns(v, own, (&values[..STEP * lines], lines, first), &mut sums);
+        } else {
+            add_columns(v, own, (values, lines, first), &mut sums);
         }
-        for (m, sums) in sums.iter().enumerate() {
-            for (l, &sum) in sums.iter().enumerate() {
-                v.store(sum, &mut self.out[m * lines + first + l].0);
+        ahead.ask(v, columns * L);
+    }
+    for (m, sums) in sums.iter().enumerate() {
+        for (l, &sum) in sums.iter().enumerate() {
+            v.store(sum, &mut out[m * lines + first + l].0);
+        }
+    }
+}
+
+/// Adds the values of some columns, one after the other, to L lines of M queries' outputs.
+#[inline(always)]
+fn add_columns<V: Vector, const M: usize, const L: usize>(
+    v: V,
+    weights: [&[f32]; M],
+    (values, lines, first): (&[Line], usize, usize),
+    sums: &mut [[V::F; L]; M],
+) {
+    for (index, values) in values.chunks_exact(lines).enumerate() {
+        let values = &values[first..first + L];
+        let values = each!(v.splat(0.0); L, |l| v.load(&values[l].0));
+        for (sums, weights) in sums.iter_mut().zip(weights) {
+            let weight = v.splat(weights[index]);
+            for (sum, &value) in sums.iter_mut().zip(&values) {
+                *sum = v.fma(value, weight, *sum);
             }
         }
     }

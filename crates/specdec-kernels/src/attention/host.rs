@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use super::{
     AttentionPass,
     band::{Band, BandWork, join_all},
-    block::{Ahead, BLOCK, Gathering, QUERIES, Score, Scores, Weigh},
+    block::{Ahead, BLOCK, Gathering, Score, Weigh},
     host_store::HostStore,
 };
 use crate::{
@@ -89,8 +89,9 @@ pub(super) fn attend(
                 None => {
                     let band = BandWork::new(&work, &bands[number], head);
                     let mut gathered = band.nothing();
+                    let mut scratch = band.scratch();
                     for block in work.blocks(&bands[number]) {
-                        band.block(block, &mut gathered);
+                        band.block(block, &mut gathered, &mut scratch);
                     }
                     gathered
                 }
@@ -140,9 +141,10 @@ impl Work<'_> {
         for_each(items.len(), |item| {
             let (band, head, blocks) = &items[item];
             let band = BandWork::new(self, band, *head);
+            let mut scratch = band.scratch();
             let parts = blocks.clone().map(|block| {
                 let mut gathered = band.nothing();
-                band.block(block, &mut gathered);
+                band.block(block, &mut gathered, &mut scratch);
                 gathered
             });
             // Each item is computed once, so the cell is free.
@@ -201,13 +203,8 @@ impl Work<'_> {
     fn weights_of(&self, band: &Band, head: usize, mean: &mut [f32]) {
         let work = BandWork::new(self, band, head);
         let token = band.tokens.start;
-        let all = token * self.group..(token + 1) * self.group;
-        let mut scores: Scores = [[0.0; BLOCK]; QUERIES];
-        for from in all.clone().step_by(QUERIES) {
-            let queries = from..all.end.min(from + QUERIES);
-            let q = work.queries(queries.clone());
-            let mut folds = [(f32::NEG_INFINITY, 0.0); QUERIES];
-            let folds = &mut folds[..queries.len()];
+        for batch in work.batches() {
+            let mut folds = vec![(f32::NEG_INFINITY, 0.0); batch.queries];
             // Weights within each block first; what the block itself weighs is known at the end.
             let mut blocks = Vec::new();
             for block in self.blocks(band) {
@@ -216,27 +213,27 @@ impl Work<'_> {
                 if runs.is_empty() {
                     continue;
                 }
+                let mut scores = vec![[0.0; BLOCK]; batch.queries];
                 run(Score {
                     columns: work.columns(),
                     runs: &runs,
                     block,
-                    q: &q,
-                    queries: queries.len(),
+                    batches: core::slice::from_ref(batch),
                     scale: self.scale,
                     scores: &mut scores,
                     ahead: &mut Ahead::none(),
                 });
-                let mut maxima = [0.0; QUERIES];
-                for ((fold, scores), most) in folds.iter_mut().zip(&mut scores).zip(&mut maxima) {
+                let mut maxima = Vec::with_capacity(batch.queries);
+                for (fold, scores) in folds.iter_mut().zip(&mut scores) {
                     let this = run(Weigh {
                         runs: &runs,
                         block,
                         scores,
                     });
-                    *most = this.0;
+                    maxima.push(this.0);
                     join_all(core::slice::from_mut(fold), &mut [], (&[this], &[]), 0);
                 }
-                blocks.push((block, runs, scores[..queries.len()].to_vec(), maxima));
+                blocks.push((block, runs, scores, maxima));
             }
             for (block, runs, scores, maxima) in blocks {
                 for ((fold, scores), most) in folds.iter().zip(&scores).zip(maxima) {
