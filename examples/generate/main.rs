@@ -18,6 +18,7 @@ use specdec::{DraftLength, Model};
 use specdec_examples::{AcceptRule, ModelArgs};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 #[derive(Debug, Parser)]
 struct Args {
@@ -167,10 +168,12 @@ fn main() -> Result<()> {
     let mut output = create(&args.output)?;
     let summary_file = args.summary.as_deref().map(create).transpose()?;
     let bar = ProgressBar::new(prompts.len() as u64);
+    let started = Instant::now();
     let results = generator.generate_batch(prompts, |done, _| bar.set_position(done as u64))?;
+    let time = started.elapsed();
     bar.finish_and_clear();
     let mut results = results.into_iter();
-    let mut summary = report::Summary::new(model.report());
+    let mut summary = report::Summary::new(model.report(), time);
     for line in lines {
         let result = match line.request {
             Ok(_) => results

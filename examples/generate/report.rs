@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use specdec::models::LoadReport;
 use specdec::{Generated, Generator};
 use specdec_examples::peak_memory_bytes;
+use std::time::Duration;
 
 /// A line of output.
 pub fn line(id: &Value, result: &Result<Generated, String>) -> Value {
@@ -25,14 +26,17 @@ pub fn line(id: &Value, result: &Result<Generated, String>) -> Value {
 /// What all lines cost together.
 pub struct Summary {
     load_seconds: f64,
+    generate_seconds: f64,
     prompts: usize,
     errors: usize,
 }
 
 impl Summary {
-    pub fn new(load: &LoadReport) -> Self {
+    /// `generate`: from the first prompt to the last result.
+    pub fn new(load: &LoadReport, generate: Duration) -> Self {
         Self {
             load_seconds: load.elapsed.as_secs_f64(),
+            generate_seconds: generate.as_secs_f64(),
             prompts: 0,
             errors: 0,
         }
@@ -52,6 +56,7 @@ impl Summary {
             "decode_seconds": stats.decode_time().as_secs_f64(),
             "prefill_seconds": stats.prefill_time.as_secs_f64(),
             "load_seconds": self.load_seconds,
+            "generate_seconds": self.generate_seconds,
             "new_tokens": stats.emitted,
             "prompt_tokens": stats.prefilled,
             "reused_tokens": stats.reused,
