@@ -15,7 +15,7 @@ use specdec::ragged::Strategy;
 use specdec::rakv::{DiskOptions, Identity, PrefixStore, StoreOptions, StoredPrefixes};
 use specdec::vegas::VegasConfig;
 use specdec::{DraftLength, Model};
-use specdec_examples::{AcceptRule, ModelArgs};
+use specdec_examples::{AcceptRule, ActivationArg, Dtype, ModelArgs};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -33,10 +33,17 @@ struct Args {
     /// Where the summary goes, one JSON object
     #[arg(long)]
     summary: Option<PathBuf>,
-    /// none, ngram, model:PATH, vegas or vegas:RATIO (the share of the context that drafts attend to),
+    /// none, ngram, model:PATH, vegas or vegas:RATIO (the share of the context that drafts attend to) or
+    /// vegas:RATIO:PAGE (in pages of so many positions; 16 suit the CPU),
     /// lilicorr:FOLDER (a drafter that train_lilicorr made), or dflash:FOLDER (the same without its head)
     #[arg(long, default_value = "ngram")]
     drafter: String,
+    /// How the weights of model:PATH are held in memory [default: like the target's]
+    #[arg(long, value_enum)]
+    draft_dtype: Option<Dtype>,
+    /// What quantised weights of model:PATH are multiplied with [default: like the target's]
+    #[arg(long, value_enum)]
+    draft_activations: Option<ActivationArg>,
     /// Tokens to draft at a time: a number; auto (or adaptive) for what measured costs and acceptance make
     /// best, 0 included; per-row for what each row's drafts deserve, whatever passes cost
     #[arg(long, default_value = "auto", value_parser = draft_length)]
@@ -96,15 +103,23 @@ fn drafting(args: &Args, model: &Model) -> Result<Drafting> {
                 loaded.with_context(|| format!("cannot load {what}"))
             };
             match kind {
-                "model" => Drafting::Model(args.model.open_other(what)?),
-                "vegas" => Drafting::Vegas(VegasConfig {
-                    ratio: what.parse().context("vegas:RATIO wants a number")?,
-                    ..VegasConfig::default()
-                }),
+                "model" => Drafting::Model(args.model.open_as(
+                    what,
+                    args.draft_dtype.unwrap_or(args.model.dtype),
+                    args.draft_activations.unwrap_or(args.model.activations),
+                )?),
+                "vegas" => {
+                    let (ratio, page) = what.split_once(':').unwrap_or((what, "1"));
+                    Drafting::Vegas(VegasConfig {
+                        ratio: ratio.parse().context("vegas:RATIO wants a number")?,
+                        page: page.parse().context("vegas:RATIO:PAGE wants a number")?,
+                        ..VegasConfig::default()
+                    })
+                }
                 "lilicorr" => Drafting::LiLiCorr(block()?),
                 "dflash" => Drafting::DFlash(block()?),
                 _ => bail!(
-                    "--drafter {other} is none of none, ngram, model:PATH, vegas[:RATIO], \
+                    "--drafter {other} is none of none, ngram, model:PATH, vegas[:RATIO[:PAGE]], \
                      lilicorr:FOLDER, dflash:FOLDER"
                 ),
             }

@@ -80,11 +80,11 @@ impl ModelArgs {
                 .build_global()?;
             specdec::kernels::set_threads(threads);
         }
-        self.open_other(&self.model)
+        self.open_as(&self.model, self.dtype, self.activations)
     }
 
-    /// Opens another model, such as a drafter, in the same way.
-    pub fn open_other(&self, name: &str) -> Result<Model> {
+    /// Opens another model on the same device, such as a drafter.
+    pub fn open_as(&self, name: &str, dtype: Dtype, activations: ActivationArg) -> Result<Model> {
         let found = find_model(name)?;
         eprintln!("model: {found}");
         let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
@@ -93,12 +93,12 @@ impl ModelArgs {
         let shown = bar.clone();
         let model = Model::builder(&found.path)
             .device(self.device)
-            .dtype(match self.dtype {
+            .dtype(match dtype {
                 Dtype::Stored => WeightDtype::Stored,
                 Dtype::F32 => WeightDtype::F32,
                 Dtype::Bf16 => WeightDtype::Bf16,
             })
-            .activations(match self.activations {
+            .activations(match activations {
                 ActivationArg::Float => Activations::Float,
                 ActivationArg::Int8 => Activations::Int8,
             })

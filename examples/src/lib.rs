@@ -5,7 +5,7 @@ mod memory;
 mod plot;
 mod resolve;
 
-pub use args::{AcceptRule, ModelArgs};
+pub use args::{AcceptRule, ActivationArg, Dtype, ModelArgs};
 pub use memory::peak_memory_bytes;
 pub use plot::{Curve, plot};
 pub use resolve::{Found, find_model};

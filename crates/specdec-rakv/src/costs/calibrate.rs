@@ -9,10 +9,11 @@ use crate::error::{RakvError, Result};
 use crate::store::HostSegment;
 use crate::taps::Taps;
 use burn::prelude::*;
+use burn::tensor::Distribution;
 use specdec_core::sampling::Sampler;
 use specdec_core::{
-    Block, CacheError, DraftContext, DraftRow, Drafter, Error, Greedy, KvCache, Observation,
-    ObservedRow, Phase, SamplingParams, SeqId, TargetModel, Token,
+    Block, CacheError, DraftContext, DraftRow, Drafter, Error, Greedy, KvCache, KvSegment,
+    Observation, ObservedRow, Phase, SamplingParams, SeqId, TargetModel, Token,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -90,7 +91,8 @@ pub fn calibrate(
     };
     bench.catch_up = vec![Vec::new(); bench.drafters.len()];
     let measured = bench.measure();
-    for row in 0..rows {
+    // One more: entries are restored into a sequence of its own.
+    for row in 0..=rows {
         bench.cache.evict(name(row));
         for drafter in bench.drafters.iter_mut() {
             drafter.evict(name(row));
@@ -171,14 +173,15 @@ impl Bench<'_, '_> {
     /// All lengths of the menu at one number of rows and one context.
     fn group(&mut self, rows: usize, context: usize, raw: &mut Measurements) -> Result<()> {
         let contents: Vec<Vec<Token>> = (0..rows).map(|row| self.content(row, context)).collect();
+        let made_up = self.made_up(context);
         for (row, content) in contents.iter().enumerate() {
             self.cache.evict(name(row));
             for drafter in self.drafters.iter_mut() {
                 drafter.evict(name(row));
             }
-            self.fill(name(row), content)?;
+            self.fill(name(row), content, made_up.as_ref())?;
         }
-        self.restoring(name(0), context)?;
+        self.restoring((name(0), name(rows)), context)?;
         let options = self.options;
         let lengths = options.lengths.len();
         let cells = lengths * (1 + self.drafters.len());
@@ -241,11 +244,30 @@ impl Bench<'_, '_> {
         (0..=context).map(token).collect()
     }
 
-    /// Prefills all of the content but the anchor.
-    fn fill(&mut self, seq: SeqId, content: &[Token]) -> Result<()> {
-        let tokens = &content[..content.len() - 1];
+    /// Keys and values for the part of a context that is not computed.
+    fn made_up(&self, context: usize) -> Option<KvSegment> {
+        let len = context.saturating_sub(self.options.computed?);
+        let spec = self.target.spec();
+        let random = || {
+            let shape = [len, spec.kv_heads, spec.head_dim];
+            Tensor::<3>::random(shape, Distribution::Default, &spec.device)
+        };
+        (len > 0).then(|| KvSegment {
+            range: 0..len,
+            layers: (0..spec.layers).map(|_| (random(), random())).collect(),
+        })
+    }
+
+    /// Prefills all of the content but the anchor, behind what is made up of it.
+    fn fill(&mut self, seq: SeqId, content: &[Token], made_up: Option<&KvSegment>) -> Result<()> {
+        let mut start = 0;
+        if let Some(segment) = made_up {
+            self.cache.import(seq, segment)?;
+            start = segment.range.end;
+        }
+        let tokens = &content[start..content.len() - 1];
         for (i, chunk) in tokens.chunks(self.options.chunk).enumerate() {
-            let at = i * self.options.chunk;
+            let at = start + i * self.options.chunk;
             let block = Block::single(seq, at, chunk, &self.target.spec().device);
             let started = Instant::now();
             let tapped = self.pass(&block, Phase::Prefill)?;
@@ -341,7 +363,8 @@ impl Bench<'_, '_> {
         Ok(())
     }
 
-    fn restoring(&mut self, seq: SeqId, context: usize) -> Result<()> {
+    /// Copies a sequence into another one: what taking it out did would tell on the passes after it.
+    fn restoring(&mut self, (seq, into): (SeqId, SeqId), context: usize) -> Result<()> {
         let spec = self.target.spec();
         let (layers, heads) = (spec.layers, [spec.kv_heads, spec.head_dim]);
         for _ in 0..3 {
@@ -351,14 +374,14 @@ impl Bench<'_, '_> {
                 segment => segment?,
             };
             let host = HostSegment::read(segment, layers, heads)?.block(0..context);
-            self.cache.evict(seq);
             let started = Instant::now();
             let blocks = std::iter::once((&host, context));
             let segment = crate::store::Block::assemble(blocks, layers, heads, &spec.device);
             if let Some(segment) = segment {
-                self.cache.import(seq, &segment)?;
+                self.cache.import(into, &segment)?;
             }
             let seconds = started.elapsed().as_secs_f64();
+            self.cache.evict(into);
             self.restore.push((host.size() as f64, seconds));
         }
         Ok(())

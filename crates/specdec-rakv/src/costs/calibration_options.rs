@@ -14,6 +14,7 @@ const MAX_ROWS: usize = 1024;
 /// | `warm_up` | 3 | passes of each cell that do not count (compilation, autotuning) |
 /// | `rounds` | 9 | passes of each cell that count; 1 or more |
 /// | `chunk` | 64 | prompt tokens of a prefill pass; 1 or more |
+/// | `computed` | none | last tokens of each context that are computed; 1 or more |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CalibrationOptions {
     /// Numbers of rows.
@@ -28,6 +29,11 @@ pub struct CalibrationOptions {
     pub rounds: usize,
     /// Prompt tokens of a prefill pass.
     pub chunk: usize,
+    /// Last tokens of each context that are computed; the keys and values before them are made up, which
+    /// makes long contexts quick to measure. For drafters that read nothing but the target's cache:
+    /// those that follow the text themselves would have the rest to catch up with, and those with taps
+    /// would miss it. `None` computes all.
+    pub computed: Option<usize>,
 }
 
 impl Default for CalibrationOptions {
@@ -39,6 +45,7 @@ impl Default for CalibrationOptions {
             warm_up: 3,
             rounds: 9,
             chunk: 64,
+            computed: None,
         }
     }
 }
@@ -76,6 +83,12 @@ impl CalibrationOptions {
                 "1 or more",
             ),
             ("chunk", self.chunk.to_string(), self.chunk > 0, "1 or more"),
+            (
+                "computed",
+                format!("{:?}", self.computed),
+                self.computed != Some(0),
+                "1 or more",
+            ),
         ];
         match checks.into_iter().find(|(_, _, good, _)| !good) {
             None => Ok(()),

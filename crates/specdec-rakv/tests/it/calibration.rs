@@ -15,7 +15,48 @@ pub(crate) fn options() -> CalibrationOptions {
         warm_up: 1,
         rounds: 3,
         chunk: 8,
+        computed: None,
     }
+}
+
+/// Made-up entries take the place of prefill passes, and leave no more trace.
+#[test]
+fn contexts_that_are_made_up_are_not_computed() {
+    let counted = Counted::new(hash_lm());
+    let calls = counted.calls();
+    let target: Target = Arc::new(counted);
+    let mut cache = slots(&target);
+    let mut ngram = NgramDrafter::default();
+    let options = CalibrationOptions {
+        computed: Some(8),
+        ..options()
+    };
+    let measured = calibrate(
+        &*target,
+        &mut cache,
+        &mut [&mut ngram as &mut dyn Drafter],
+        &options,
+    )
+    .expect("measured");
+    assert_eq!(measured.table.measurements().contexts, [10, 30]);
+    let (groups, verify) = (4, 3 * 4);
+    let prefill = (1 + 3) * (1 + 1);
+    assert_eq!(calls.passes(), groups * verify + prefill);
+    for row in 0..=3 {
+        assert_eq!(cache.len(SeqId(u64::MAX - row)), 0);
+    }
+    let nothing = CalibrationOptions {
+        computed: Some(0),
+        ..options
+    };
+    let refused = calibrate(&*target, &mut cache, &mut [], &nothing);
+    assert!(matches!(
+        refused,
+        Err(RakvError::Setting {
+            setting: "computed",
+            ..
+        })
+    ));
 }
 
 /// C17: calibration leaves cache, drafters and output as they were, and measures every cell as often

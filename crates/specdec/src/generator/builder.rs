@@ -246,6 +246,7 @@ impl GeneratorBuilder {
                 cache: &unlimited,
                 drafter,
                 rows: self.max_rows,
+                from_cache: vegas.is_some(),
                 kind: kind.map(|kind| format!("{kind}, {:?}", self.strategy)),
                 fallback,
             },

@@ -45,7 +45,7 @@ impl DraftLength {
         let measured = model.costs_or_measure(key, || {
             // A cache of its own: the meters of the other one count what users ask for.
             let mut cache = (parts.cache)()?;
-            let calibration = calibration(target.spec().context, rows);
+            let calibration = calibration(target.spec().context, rows, parts.from_cache);
             let drafters: &mut [&mut dyn Drafter] = &mut [&mut *drafter];
             let found = calibrate(target, &mut *cache, drafters, &calibration)?;
             // What was measured beside other work is not kept.
@@ -83,6 +83,8 @@ pub(super) struct Parts<'a> {
     pub(super) rows: usize,
     /// What cache and drafter are; `None` where that cannot be told, and nothing is remembered.
     pub(super) kind: Option<String>,
+    /// Whether the drafter reads nothing but the target's cache.
+    pub(super) from_cache: bool,
     /// Whether to decode with a fixed length where nothing can be measured.
     pub(super) fallback: bool,
 }
@@ -90,13 +92,22 @@ pub(super) struct Parts<'a> {
 /// Most rows that are measured; costs of more are read off from these.
 const MOST_ROWS: usize = 4;
 
-/// What is measured: quickly, and within the model's context.
-fn calibration(context: usize, rows: usize) -> CalibrationOptions {
+/// The longer context that is measured where a drafter's costs hang on it.
+const LONG: usize = 2048;
+
+/// What is measured: quickly, and within the model's context. A drafter that reads `from_cache` saves time where
+/// the context is long and nowhere else, so that is what has to be measured for it.
+fn calibration(context: usize, rows: usize, from_cache: bool) -> CalibrationOptions {
     let mut options = CalibrationOptions {
         warm_up: 2,
         rounds: 5,
         ..CalibrationOptions::default()
     };
+    if from_cache {
+        options.contexts = vec![options.chunk, LONG];
+        options.computed = Some(options.chunk);
+        options.rounds = 3;
+    }
     let longest = options.lengths.last().copied().unwrap_or(0);
     let room = context.saturating_sub(longest + 1).max(1);
     for tokens in &mut options.contexts {
@@ -106,8 +117,10 @@ fn calibration(context: usize, rows: usize) -> CalibrationOptions {
     if rows > 1 {
         // Many rows take their time: a few tell how costs grow with them.
         options.rows.push(rows);
-        options.contexts.truncate(1);
         options.rounds = 3;
+        if !from_cache {
+            options.contexts.truncate(1);
+        }
     }
     options
 }

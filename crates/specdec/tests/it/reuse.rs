@@ -5,6 +5,7 @@ use crate::tiny_pair::pair;
 use specdec::ragged::{SlotOptions, Strategy};
 use specdec::rakv::{DiskOptions, Identity, PrefixStore, StoreOptions, StoredPrefixes};
 use specdec::text::Message;
+use specdec::vegas::VegasConfig;
 use specdec::{Backend, DeviceChoice, DraftLength, Drafting, Generator, Model, Options, Prompt};
 use std::path::Path;
 
@@ -92,6 +93,33 @@ fn by_default_lengths_adapt_where_costs_can_be_measured() {
     fixed.generate(vec![1, 2, 3], &options).expect("good");
     let asked = Generator::builder(&short).draft_length(DraftLength::adaptive());
     assert!(asked.build().is_err());
+}
+
+/// What drafting over a part of the context saves shows where the context is long: that is measured too, for as many
+/// rows as there may be.
+#[test]
+fn costs_of_self_drafting_are_measured_at_a_long_context() {
+    let build = |drafting| {
+        let builder = Generator::builder(model()).drafting(drafting).max_rows(2);
+        builder.build().expect("it fits")
+    };
+    let measured = |generator: &Generator| {
+        let adaptive = generator.adaptive().expect("it is adaptive");
+        let costs = adaptive.costs();
+        let raw = costs.measurements();
+        (raw.rows.clone(), raw.contexts.clone())
+    };
+    let mut vegas = build(Drafting::Vegas(VegasConfig::default()));
+    let (rows, contexts) = measured(&vegas);
+    assert_eq!(rows, [1, 2]);
+    assert!(contexts.len() == 2 && contexts[1] > 128, "{contexts:?}");
+    let (_, short) = measured(&build(Drafting::ngram()));
+    assert!(short.iter().all(|c| *c <= 64), "{short:?}");
+    let wanted = plain();
+    let got = vegas.generate_batch(prompts(), |_, _| {}).expect("steps");
+    for (got, wanted) in got.into_iter().zip(&wanted) {
+        assert_eq!(&got.expect("good").tokens, wanted);
+    }
 }
 
 /// E4, over turns of a chat and over processes (a second store on the same folder).
