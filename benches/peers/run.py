@@ -1,11 +1,13 @@
-"""specdec beside llama.cpp: one run, the same file, prompts, token counts and threads, engines in turns.
+"""specdec beside llama.cpp and candle: one run, the same file, prompts, token counts and threads, engines in turns.
 
-    python3 -m venv env && env/bin/pip install llama-cpp-python numpy
-    cargo build --release --example generate
-    env/bin/python benches/peers/run.py --model FILE.gguf --prompts FILE.jsonl
+    python3 -m venv env
+    env/bin/pip install llama-cpp-python numpy matplotlib
+    env/bin/python benches/peers/run.py --model FILE.gguf --prompts FILE.jsonl --plot FILE.svg
 
 A line of the prompts is {"prompt": "..."} (raw text) or {"turns": ["...", ...]} (the first turn is the user's
-message). Rates count generated tokens over decoding time; the prompt's time is not in it. Prints a table in Markdown.
+message). Decoding rates count new tokens over the time of all that is not a prompt's pass; prompt rates count prompt
+tokens over the time of prompts' passes. Prints tables in Markdown, and how far it is on stderr. matplotlib is needed
+for --plot alone, llama-cpp-python and numpy for llama.cpp alone.
 """
 
 import argparse
@@ -13,189 +15,172 @@ import json
 import os
 import statistics
 import subprocess
-import tempfile
+import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-# llama.cpp's threads spin while they wait; on shared cores that starves the others.
-os.environ.setdefault("GOMP_SPINCOUNT", "100")
+from engines import Candle, LlamaCpp, Refused, Run, Specdec, generate
+
+HERE = Path(__file__).resolve().parent
 
 
 def read_prompts(path: Path, count: int) -> list[dict]:
     lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
     # Evenly over the file, which is sorted by kind.
     lines = [lines[i * len(lines) // count] for i in range(min(count, len(lines)))]
-    prompts = []
-    for number, line in enumerate(lines):
-        if "turns" in line:
-            entry = {"messages": [{"role": "user", "content": line["turns"][0]}]}
-        else:
-            entry = {"prompt": line["prompt"]}
-        prompts.append({"id": number, "category": line.get("category", ""), **entry})
-    return prompts
+    return [
+        {"messages": [{"role": "user", "content": line["turns"][0]}]} if "turns" in line else {"prompt": line["prompt"]}
+        for line in lines
+    ]
 
 
-class Specdec:
-    """The `generate` example with some arguments."""
-
-    def __init__(self, name: str, args: argparse.Namespace, *arguments: str):
-        self.name, self.args, self.arguments = name, args, arguments
-
-    def run(self, prompts: list[dict]) -> tuple[list[list[int]], list[list[int]], float, int]:
-        with tempfile.TemporaryDirectory() as folder:
-            source, output, summary = (Path(folder) / n for n in ("in", "out", "summary"))
-            source.write_text("".join(json.dumps({k: p[k] for k in p if k != "category"}) + "\n" for p in prompts))
-            command = [str(os.environ.get("GENERATE", ROOT / "target/release/examples/generate")), "--model", str(self.args.model)]
-            command += ["--input", str(source), "--output", str(output), "--summary", str(summary)]
-            command += ["--max-new", str(self.args.max_new), "--threads", str(self.args.threads)]
-            subprocess.run(command + list(self.arguments), check=True, stderr=subprocess.DEVNULL)
-            lines = [json.loads(line) for line in output.read_text().splitlines()]
-            report = json.loads(summary.read_text())
-        ids = [line["ids"] for line in lines]
-        # The first token of each output belongs to the prompt's pass.
-        count = report["new_tokens"] - len(lines)
-        return [line["prompt_ids"] for line in lines], ids, report["decode_seconds"], count
+def build(args: argparse.Namespace) -> None:
+    """The programs that were not given, by Cargo."""
+    if args.generate is None:
+        root = HERE.parents[1]
+        subprocess.run(["cargo", "build", "--release", "--example", "generate"], cwd=root, check=True)
+        target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
+        args.generate = target / "release/examples/generate"
+    if args.candle is None:
+        # candle has vector code for some formats; what it leaves to the compiler needs to know the machine.
+        target = HERE / "target/native"
+        command = ["cargo", "build", "--release", "-p", "specdec-peers-candle", "--target-dir", str(target)]
+        environment = {**os.environ, "RUSTFLAGS": "-C target-cpu=native"}
+        subprocess.run(command, cwd=HERE, check=True, env=environment)
+        args.candle = target / "release/specdec-peers-candle"
 
 
-class LlamaCpp:
-    """llama.cpp through its Python binding, greedy; one sequence at a time, or several in one context."""
+def all_engines(args: argparse.Namespace) -> list:
+    engines = [
+        LlamaCpp(args),
+        LlamaCpp(args, lookup=4),
+        LlamaCpp(args, batch=args.batch),
+        Candle(args),
+    ]
+    drafters = [("none", ""), ("ngram", "4"), ("ngram", "auto"), ("vegas", "4"), ("vegas", "auto")]
+    if args.lilicorr:
+        drafters += [(f"lilicorr:{args.lilicorr}", length) for length in ("4", "auto")]
+    for batch in (1, args.batch):
+        for int8 in (False, True):
+            engines += [Specdec(drafter, length, int8, batch, args) for drafter, length in drafters]
+    return engines
 
-    def __init__(self, name: str, args: argparse.Namespace, lookup: bool = False, batch: int = 1):
-        import llama_cpp
-        from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-        self.name, self.args, self.batch, self.cpp = name, args, batch, llama_cpp
-        draft = LlamaPromptLookupDecoding(num_pred_tokens=4, max_ngram_size=3) if lookup else None
-        common = {"n_threads": args.threads, "n_threads_batch": args.threads, "verbose": False}
-        self.llama = llama_cpp.Llama(
-            str(args.model), n_ctx=4096, draft_model=draft, logits_all=lookup, seed=0, **common
-        )
-        self.stops = {self.llama.token_eos()}
-
-    def run_ids(self, prompts: list[list[int]]) -> tuple[list[list[int]], float, int]:
-        if self.batch > 1:
-            return self.run_batches(prompts)
-        outputs, seconds, count = [], 0.0, 0
-        for prompt in prompts:
-            self.llama.reset()
-            ids, started = [], None
-            for token in self.llama.generate(prompt, temp=0.0, top_k=1, top_p=1.0, min_p=0.0, repeat_penalty=1.0):
-                # The first token belongs to the prompt's pass.
-                if started is None:
-                    started = time.perf_counter()
-                ids.append(token)
-                if token in self.stops or len(ids) == self.args.max_new:
-                    break
-            seconds += time.perf_counter() - started
-            count += len(ids) - 1
-            outputs.append(ids)
-        return outputs, seconds, count
-
-    def run_batches(self, prompts: list[list[int]]) -> tuple[list[list[int]], float, int]:
-        import ctypes
-
-        import numpy
-
-        cpp, vocab = self.cpp, self.llama.n_vocab()
-        outputs, seconds, count = [[] for _ in prompts], 0.0, 0
-        params = cpp.llama_context_default_params()
-        params.n_seq_max, params.n_ctx = self.batch, 4096 * self.batch
-        params.n_batch = params.n_ubatch = 2048
-        params.n_threads = params.n_threads_batch = self.args.threads
-        for first in range(0, len(prompts), self.batch):
-            group = range(first, min(first + self.batch, len(prompts)))
-            context = cpp.llama_init_from_model(self.llama.model, params)
-
-            def decode(entries: list[tuple[int, int, int, bool]]) -> dict[int, int]:
-                """Entries (token, position, sequence, wants logits) -> best token of each sequence that wanted."""
-                batch = cpp.llama_batch_init(len(entries), 0, 1)
-                batch.n_tokens = len(entries)
-                for i, (token, position, sequence, wants) in enumerate(entries):
-                    batch.token[i], batch.pos[i] = token, position
-                    batch.n_seq_id[i], batch.logits[i] = 1, wants
-                    batch.seq_id[i][0] = sequence
-                assert cpp.llama_decode(context, batch) == 0
-                best = {}
-                for i, (_, _, sequence, wants) in enumerate(entries):
-                    if wants:
-                        row = ctypes.cast(cpp.llama_get_logits_ith(context, i), ctypes.POINTER(ctypes.c_float))
-                        best[sequence] = int(numpy.argmax(numpy.ctypeslib.as_array(row, (vocab,))))
-                cpp.llama_batch_free(batch)
-                return best
-
-            live = {}
-            for sequence, number in enumerate(group):
-                prompt = prompts[number]
-                entries = [(t, i, sequence, i + 1 == len(prompt)) for i, t in enumerate(prompt)]
-                live[sequence] = (decode(entries)[sequence], len(prompt))
-                outputs[number].append(live[sequence][0])
-            live = {s: v for s, v in live.items() if v[0] not in self.stops}
+def measure(engines: list, prompts: list[list[int]], max_new: int, repeat: int) -> dict[str, list[Run]]:
+    """The runs of each engine; one that refuses is named on stderr and left out."""
+    runs = {engine.name: [] for engine in engines}
+    for _ in range(repeat):
+        for engine in engines:
+            if engine.name not in runs:
+                continue
             started = time.perf_counter()
-            while live:
-                best = decode([(token, position, s, True) for s, (token, position) in live.items()])
-                count += len(best)
-                for sequence, token in best.items():
-                    output = outputs[first + sequence]
-                    output.append(token)
-                    live[sequence] = (token, live[sequence][1] + 1)
-                    if token in self.stops or len(output) == self.args.max_new:
-                        del live[sequence]
-            seconds += time.perf_counter() - started
-            cpp.llama_free(context)
-        return outputs, seconds, count
+            try:
+                runs[engine.name].append(engine.run(prompts, max_new))
+                print(f"{engine.name}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
+            except Refused as reason:
+                print(f"{engine.name}: {reason}", file=sys.stderr)
+                del runs[engine.name]
+    return runs
 
 
-def main() -> None:
+def base_of(engines: list) -> str:
+    names = [engine.name for engine in engines]
+    if not names:
+        raise SystemExit("no engine is left")
+    return "llama.cpp, plain" if "llama.cpp, plain" in names else names[0]
+
+
+def decode_rate(runs: list[Run]) -> float:
+    return statistics.median(run.decoded / run.decode_seconds for run in runs)
+
+
+def prefill_rate(runs: list[Run]) -> float:
+    return statistics.median(run.prefilled / run.prefill_seconds for run in runs)
+
+
+def same(runs: dict[str, list[Run]], name: str, other: str) -> str:
+    if other not in runs or other == name:
+        return ""
+    ours, theirs = runs[name][-1].ids, runs[other][-1].ids
+    return f"{sum(a == b for a, b in zip(ours, theirs))} of {len(ours)}"
+
+
+def decode_table(engines: list, runs: dict[str, list[Run]], base: str) -> None:
+    print(f"| engine | tokens/s | over {base} | acceptance length | prompt tokens/s | as its own plain run | as {base} |")
+    print("|---|---|---|---|---|---|---|")
+    for engine in engines:
+        name, mine = engine.name, runs[engine.name]
+        length = mine[-1].acceptance_length
+        cells = [name, f"{decode_rate(mine):.1f}", f"{decode_rate(mine) / decode_rate(runs[base]):.2f}x"]
+        cells += ["" if length is None else f"{length:.2f}", f"{prefill_rate(mine):.0f}"]
+        print("| " + " | ".join(cells + [same(runs, name, engine.plain), same(runs, name, base)]) + " |")
+
+
+def prefill_table(engines: list, runs: dict[str, list[Run]], base: str) -> None:
+    print(f"| engine | ms a prompt | prompt tokens/s | over {base} |\n|---|---|---|---|")
+    for engine in engines:
+        mine = runs[engine.name]
+        rate, ratio = prefill_rate(mine), prefill_rate(mine) / prefill_rate(runs[base])
+        milliseconds = statistics.median(run.prefill_seconds / len(run.ids) for run in mine) * 1e3
+        print(f"| {engine.name} | {milliseconds:.0f} | {rate:.0f} | {ratio:.2f}x |")
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--prompts", type=Path, required=True)
     parser.add_argument("--count", type=int, default=24, help="prompts, evenly over the file")
     parser.add_argument("--max-new", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--without-llama", action="store_true")
-    args = parser.parse_args()
-    prompts = read_prompts(args.prompts, args.count)
-    many = ("--batch", str(args.batch))
-    plain, ngram, int8 = ("--drafter", "none"), ("--drafter", "ngram"), ("--activations", "int8")
+    parser.add_argument("--repeat", type=int, default=3, help="turns; rates are medians")
+    parser.add_argument("--batch", type=int, default=8, help="rows of the batched engines")
+    parser.add_argument("--lilicorr", type=Path, help="folder of a drafter that train_lilicorr made")
+    parser.add_argument("--only", action="append", default=[], help="a part of an engine's name; may be repeated")
+    parser.add_argument("--skip", action="append", default=[], help="a part of an engine's name; may be repeated")
+    parser.add_argument("--prefill", type=int, default=512, help="tokens of the prefill table's prompts; 0: no table")
+    parser.add_argument("--prefill-count", type=int, default=4, help="prompts of the prefill table")
+    parser.add_argument("--no-decode", action="store_true", help="the prefill table alone")
+    parser.add_argument("--plot", type=Path, help="an SVG file of the first table")
+    parser.add_argument("--generate", type=Path, help="the generate example [default: built by Cargo]")
+    parser.add_argument("--candle", type=Path, help="the candle engine [default: built by Cargo]")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    if args.plot:
+        from figure import draw
     engines = [
-        Specdec("specdec, plain", args, *plain),
-        Specdec("specdec, n-gram", args, *ngram),
-        Specdec("specdec, plain, int8", args, *plain, *int8),
-        Specdec("specdec, n-gram, int8", args, *ngram, *int8),
-        Specdec(f"specdec, plain, batch {args.batch}", args, *plain, *many),
-        Specdec(f"specdec, n-gram, batch {args.batch}", args, *ngram, *many),
-        Specdec(f"specdec, plain, int8, batch {args.batch}", args, *plain, *int8, *many),
-        Specdec(f"specdec, n-gram, int8, batch {args.batch}", args, *ngram, *int8, *many),
+        engine
+        for engine in all_engines(args)
+        if (not args.only or any(part in engine.name for part in args.only))
+        and not any(part in engine.name for part in args.skip)
     ]
-    if not args.without_llama:
-        engines += [
-            LlamaCpp("llama.cpp, plain", args),
-            LlamaCpp("llama.cpp, prompt look-up", args, lookup=True),
-            LlamaCpp(f"llama.cpp, plain, batch {args.batch}", args, batch=args.batch),
-        ]
-    ids, rates, outputs = [], {e.name: [] for e in engines}, {}
-    for _ in range(args.repeat):
-        for engine in engines:
-            if isinstance(engine, Specdec):
-                ids, outputs[engine.name], seconds, count = engine.run(prompts)
-            else:
-                outputs[engine.name], seconds, count = engine.run_ids(ids)
-            rates[engine.name].append(count / seconds)
-    base = "llama.cpp, plain" if not args.without_llama else "specdec, plain"
-    print(f"{len(prompts)} prompts, {args.max_new} new tokens at most, {args.threads} threads, medians of {args.repeat}")
-    print(f"\n| engine | tokens/s | over {base} | same tokens as its plain run |\n|---|---|---|---|")
-    for engine in engines:
-        rate = statistics.median(rates[engine.name])
-        ratio = rate / statistics.median(rates[base])
-        own = "llama.cpp, plain" if engine.name.startswith("llama") else "specdec, plain"
-        own += ", int8" if "int8" in engine.name else ""
-        # The end token is part of neither side's comparison.
-        cut = [[t for t in ids if t not in (2,)] for ids in outputs[own]]
-        same = sum(a == [t for t in b if t not in (2,)] for a, b in zip(cut, outputs[engine.name]))
-        print(f"| {engine.name} | {rate:.1f} | {ratio:.2f}x | {same} of {len(prompts)} |")
+    base_of(engines)
+    build(args)
+    # All engines get the ids of one tokenizer.
+    lines, _ = generate(args, read_prompts(args.prompts, args.count), 1, "--activations", "int8")
+    prompts = [line["prompt_ids"] for line in lines]
+    host = f"{args.threads} threads, medians of {args.repeat}"
+    if not args.no_decode:
+        runs = measure(engines, prompts, args.max_new, args.repeat)
+        engines = [engine for engine in engines if engine.name in runs]
+        base = base_of(engines)
+        tokens = statistics.mean(map(len, prompts))
+        print(f"{len(prompts)} prompts of {tokens:.0f} tokens on average, {args.max_new} new tokens at most, {host}\n")
+        decode_table(engines, runs, base)
+        if args.plot:
+            draw(args.plot, engines, {name: decode_rate(runs[name]) for name in runs}, base)
+    if args.prefill:
+        # Those that draft nothing, one prompt at a time.
+        engines = [engine for engine in engines if engine.name == engine.plain]
+        base = base_of(engines)
+        text = [token for prompt in prompts for token in prompt]
+        text *= -(-args.prefill * args.prefill_count // len(text))
+        cut = [text[i * args.prefill : (i + 1) * args.prefill] for i in range(args.prefill_count)]
+        runs = measure(engines, cut, 1, args.repeat)
+        print(f"\n{len(cut)} prompts of {args.prefill} tokens, one at a time, {host}\n")
+        prefill_table(engines, runs, base)
 
 
 if __name__ == "__main__":

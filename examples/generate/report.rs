@@ -50,11 +50,20 @@ impl Summary {
     pub fn finish(self, generator: &Generator, settings: &str) -> Value {
         let stats = generator.stats();
         let (batch, align) = (generator.meters().batch(), generator.meters().align());
+        let sparse = generator.vegas().map(|stats| {
+            json!({
+                "attended_share": stats.attended_share(),
+                "collect_seconds": stats.collect_time.as_secs_f64(),
+                "select_seconds": stats.select_time.as_secs_f64(),
+            })
+        });
         json!({
             "tokens_per_second": stats.tokens_per_second(),
             "prefill_tokens_per_second": stats.prefill_tokens_per_second(),
             "decode_seconds": stats.decode_time().as_secs_f64(),
             "prefill_seconds": stats.prefill_time.as_secs_f64(),
+            "draft_seconds": stats.draft_time.as_secs_f64(),
+            "verify_seconds": stats.verify_time.as_secs_f64(),
             "load_seconds": self.load_seconds,
             "generate_seconds": self.generate_seconds,
             "new_tokens": stats.emitted,
@@ -69,6 +78,7 @@ impl Summary {
             "realign_seconds": align.move_time.as_secs_f64(),
             "padded_cells": align.padded_cells,
             "preempted": stats.preempted,
+            "self_drafting": sparse,
             "peak_memory_bytes": peak_memory_bytes(),
             "prompts": self.prompts,
             "errors": self.errors,

@@ -37,8 +37,10 @@ pub struct Calibrated {
 /// after a warm-up, without those beyond five deviations. Cache and drafters are left as they were:
 /// sequences of names from `u64::MAX` downwards are used and evicted.
 ///
-/// Passes tap what the drafters want, and the drafters observe every committed position, as in a
-/// decoder. The text repeats itself, so that there is something to draft for those that look things
+/// As in a decoder, a verify pass commits a token before drafters draft again, so that they have
+/// something new to take in: contexts grow by the number of verify passes, about those asked for
+/// (short of the model's). Passes tap what the drafters want, and the drafters observe every
+/// committed position. The text repeats itself, so that there is something to draft for those that look things
 /// up in it. A pass whose drafts came back shorter than asked counts as if it had gone on to the full
 /// length at the same seconds a token; a pass that drafted nothing says nothing of what drafts cost.
 /// Where that were more than half of a cell's passes, the cell is charged the dearest drafted token
@@ -172,43 +174,50 @@ impl Bench<'_, '_> {
 
     /// All lengths of the menu at one number of rows and one context.
     fn group(&mut self, rows: usize, context: usize, raw: &mut Measurements) -> Result<()> {
-        let contents: Vec<Vec<Token>> = (0..rows).map(|row| self.content(row, context)).collect();
-        let made_up = self.made_up(context);
+        let options = self.options;
+        let lengths = options.lengths.len();
+        let (start, most) = self.growth(context);
+        let contents: Vec<Vec<Token>> = (0..rows)
+            .map(|row| self.content(row, context, most))
+            .collect();
+        let made_up = self.made_up(start);
         for (row, content) in contents.iter().enumerate() {
             self.cache.evict(name(row));
             for drafter in self.drafters.iter_mut() {
                 drafter.evict(name(row));
             }
-            self.fill(name(row), content, made_up.as_ref())?;
+            self.fill(name(row), &content[..=start], made_up.as_ref())?;
         }
-        self.restoring((name(0), name(rows)), context)?;
-        let options = self.options;
-        let lengths = options.lengths.len();
-        let cells = lengths * (1 + self.drafters.len());
+        self.restoring((name(0), name(rows)), start)?;
         let mut verified = vec![Samples::default(); lengths];
-        let mut drafted = vec![Drafted::default(); cells - lengths];
-        for source in 0..self.drafters.len() {
-            self.catching_up(source, &contents)?;
+        let mut drafted = vec![Drafted::default(); lengths * self.drafters.len()];
+        // The first draft reads the whole content.
+        let mut firsts = Vec::new();
+        if let Some(&shortest) = options.lengths.get(1) {
+            for source in 0..self.drafters.len() {
+                firsts.push(self.draft(source, &contents, start, shortest)?.0);
+            }
         }
+        let mut held = start;
         for round in 0..options.warm_up + options.rounds {
-            for turn in 0..cells {
+            let counts = round >= options.warm_up;
+            for turn in 0..lengths {
                 // Another order every round, each cell once.
-                let cell = (turn * stride(cells) + round * 7) % cells;
-                let (part, length) = (cell / lengths, options.lengths[cell % lengths]);
-                let counts = round >= options.warm_up;
-                match part.checked_sub(1) {
-                    None => {
-                        let seconds = self.verify(&contents, context, length)?;
-                        if counts {
-                            verified[cell].add(seconds);
-                        }
+                let cell = |part: usize| (turn * stride(lengths) + round * 7 + part) % lengths;
+                let grows = held < most;
+                let seconds = self.verify(&contents, held, options.lengths[cell(0)], grows)?;
+                held += usize::from(grows);
+                if counts {
+                    verified[cell(0)].add(seconds);
+                }
+                for source in 0..self.drafters.len() {
+                    let (cell, length) = (cell(source + 1), options.lengths[cell(source + 1)]);
+                    if length == 0 {
+                        continue;
                     }
-                    Some(_) if length == 0 => {}
-                    Some(source) => {
-                        let (seconds, tokens) = self.draft(source, &contents, length)?;
-                        if counts {
-                            drafted[cell - lengths].add(seconds, tokens, rows * length);
-                        }
+                    let (seconds, tokens) = self.draft(source, &contents, held, length)?;
+                    if counts {
+                        drafted[source * lengths + cell].add(seconds, tokens, rows * length);
                     }
                 }
             }
@@ -221,19 +230,38 @@ impl Bench<'_, '_> {
             // A clock too coarse to see a pass.
             verify.push(median.max(1e-9));
         }
-        for (source, cells) in raw.sources.iter_mut().zip(drafted.chunks(lengths)) {
+        for (i, cells) in drafted.chunks(lengths).enumerate() {
             let prices: Vec<Price> = cells.iter().map(Drafted::price).collect();
+            if let (Some(first), Some(later)) = (firsts.get(i), prices.get(1)) {
+                let tokens = (rows * (start + 1)) as f64;
+                self.catch_up[i].push((tokens, (first - later.timed).max(0.0)));
+            }
             self.dropped.0 += prices.iter().map(|price| price.dropped).sum::<usize>();
             self.dropped.1 += cells.iter().map(Drafted::len).sum::<usize>();
             let cells = seconds(&options.lengths, &verify, &prices);
-            source.draft.extend(cells);
+            raw.sources[i].draft.extend(cells);
         }
         raw.verify.extend(verify);
         Ok(())
     }
 
-    /// Some text of `context` tokens and an anchor, that repeats itself at least once.
-    fn content(&self, row: usize, context: usize) -> Vec<Token> {
+    /// From how many committed tokens to how many a context grows, by one with each verify pass, as
+    /// far as the model's context allows.
+    fn growth(&self, context: usize) -> (usize, usize) {
+        let options = self.options;
+        let passes = options
+            .lengths
+            .len()
+            .saturating_mul(options.warm_up.saturating_add(options.rounds));
+        let longest = options.lengths.last().copied().unwrap_or(0);
+        let room = self.target.spec().context - longest - 1;
+        let start = context.saturating_sub(passes / 2).max(1);
+        let most = start.saturating_add(passes).min(room);
+        (most.saturating_sub(passes).max(1), most)
+    }
+
+    /// Some text of `most` tokens and an anchor, that repeats itself at least once within `context`.
+    fn content(&self, row: usize, context: usize, most: usize) -> Vec<Token> {
         let vocab = self.target.spec().vocab.max(1);
         let longest = self.options.lengths.last().copied().unwrap_or(0);
         let period = (context / 2).clamp(1, longest.max(24));
@@ -241,7 +269,7 @@ impl Bench<'_, '_> {
             let i = i % period;
             ((i * 7 + (i / 5) * 13 + row * 31 + 3) % vocab) as Token
         };
-        (0..=context).map(token).collect()
+        (0..=most).map(token).collect()
     }
 
     /// Keys and values for the part of a context that is not computed.
@@ -309,30 +337,59 @@ impl Bench<'_, '_> {
         Ok(read?)
     }
 
-    fn verify(&mut self, contents: &[Vec<Token>], context: usize, length: usize) -> Result<f64> {
+    /// A pass over `length` drafts of each row behind `held` entries; where the context `grows` its first
+    /// token is committed.
+    fn verify(
+        &mut self,
+        contents: &[Vec<Token>],
+        held: usize,
+        length: usize,
+        grows: bool,
+    ) -> Result<f64> {
         let started = Instant::now();
         let mut block = Block::new(&self.target.spec().device);
         for (row, content) in contents.iter().enumerate() {
-            let mut tokens = vec![content[context]];
-            tokens.extend((0..length).map(|j| content[(j * 3 + 1) % content.len()]));
-            block.push(name(row), context, &tokens);
+            let mut tokens = vec![content[held]];
+            tokens.extend((0..length).map(|j| content[(j * 3 + 1) % held]));
+            block.push(name(row), held, &tokens);
         }
-        self.pass(&block, Phase::Verify)?;
-        self.cache.rollback();
-        Ok(started.elapsed().as_secs_f64())
+        let tapped = self.pass(&block, Phase::Verify)?;
+        let seconds = started.elapsed().as_secs_f64();
+        if !grows {
+            self.cache.rollback();
+            return Ok(seconds);
+        }
+        self.cache.commit(&vec![1; contents.len()])?;
+        let rows: Vec<ObservedRow<'_>> = contents
+            .iter()
+            .zip(block.ranges())
+            .enumerate()
+            .map(|(row, (content, range))| {
+                let committed = range.start..range.start + 1;
+                ObservedRow::new(name(row), &content[..=held + 1], held, committed)
+            })
+            .collect();
+        for (source, drafter) in self.drafters.iter_mut().enumerate() {
+            let taps = self.taps.pick(source, &tapped)?;
+            drafter.observe(&Observation::new(Phase::Verify, &rows, &taps))?;
+        }
+        Ok(seconds)
     }
 
-    /// Drafts for all rows: seconds, and tokens that were drafted of those asked for.
+    /// Drafts for all rows behind `held` entries: seconds, and tokens that were drafted of those asked
+    /// for.
     fn draft(
         &mut self,
         source: usize,
         contents: &[Vec<Token>],
+        held: usize,
         length: usize,
     ) -> Result<(f64, usize)> {
         let rows: Vec<DraftRow<'_>> = contents
             .iter()
             .enumerate()
-            .map(|(row, tokens)| {
+            .map(|(row, content)| {
+                let tokens = &content[..=held];
                 DraftRow::new(name(row), tokens, tokens.len(), length, &self.sampler)
             })
             .collect();
@@ -352,15 +409,6 @@ impl Bench<'_, '_> {
         }
         let tokens = drafted.iter().map(|row| row.tokens.len().min(length));
         Ok((seconds, tokens.sum()))
-    }
-
-    /// The first draft reads the whole content; what later ones take is subtracted.
-    fn catching_up(&mut self, source: usize, contents: &[Vec<Token>]) -> Result<()> {
-        let (first, _) = self.draft(source, contents, 1)?;
-        let (later, _) = self.draft(source, contents, 1)?;
-        let tokens: usize = contents.iter().map(Vec::len).sum();
-        self.catch_up[source].push((tokens as f64, (first - later).max(0.0)));
-        Ok(())
     }
 
     /// Copies a sequence into another one: what taking it out did would tell on the passes after it.

@@ -1,7 +1,7 @@
 //! Costs measured through the traits, and their files.
 
 use crate::world::*;
-use specdec_core::{Drafter, KvCache, SeqId};
+use specdec_core::{Draft, DraftContext, Drafter, KvCache, Observation, Result, SeqId};
 use specdec_draft::{ModelDrafter, NgramDrafter};
 use specdec_rakv::{CalibrationOptions, Conditions, CostTable, RakvError, calibrate};
 use specdec_testkit::oracle::Counted;
@@ -101,7 +101,8 @@ fn c17_calibration_leaves_no_trace() {
     // The target ran for prefill and verify passes alone: each cell four times.
     let groups = 4;
     let verify = groups * 3 * 4;
-    let prefill = (1 + 3) * (2 + 4);
+    // Contexts grow by a token with each verify pass: from 4 on and from 24 on, in chunks of 8.
+    let prefill = (1 + 3) * (1 + 3);
     assert_eq!(calls.passes(), verify + prefill);
     for row in 0..3 {
         assert_eq!(cache.len(SeqId(u64::MAX - row)), 0);
@@ -111,6 +112,67 @@ fn c17_calibration_leaves_no_trace() {
     let prompt = text(2, 20);
     let mut decoder = speculating(&target, &store(&target), model, four());
     warm(&mut decoder, &prompt, 20);
+}
+
+/// A draft model that says how often it drafted what was asked for, and how often less.
+struct Whole {
+    inner: ModelDrafter,
+    whole: usize,
+    short: usize,
+}
+
+impl Drafter for Whole {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn draft(&mut self, cx: DraftContext<'_>) -> Result<Draft> {
+        let rows = cx.rows;
+        let draft = self.inner.draft(cx)?;
+        for (row, draft) in rows.iter().zip(&draft.rows) {
+            let counted = if draft.tokens.len() == row.k {
+                &mut self.whole
+            } else {
+                &mut self.short
+            };
+            *counted += 1;
+        }
+        Ok(draft)
+    }
+
+    fn observe(&mut self, observation: &Observation<'_>) -> Result<()> {
+        self.inner.observe(observation)
+    }
+
+    fn evict(&mut self, seq: SeqId) {
+        self.inner.evict(seq);
+    }
+}
+
+/// A draft model has nothing to say about a text it has taken in to the end: each draft that is timed
+/// has something new before it, so that what is timed is a draft.
+#[test]
+fn a_draft_model_drafts_in_every_pass() {
+    let target = target();
+    let room = target.spec().context - 4 - 1;
+    for contexts in [vec![10, 30], vec![room]] {
+        let mut drafter = Whole {
+            inner: ModelDrafter::new(target_of_drafts(), slots(&target)),
+            whole: 0,
+            short: 0,
+        };
+        let options = CalibrationOptions {
+            rows: vec![1],
+            contexts,
+            ..options()
+        };
+        let groups = options.contexts.len();
+        let mut cache = slots(&target);
+        let drafters: &mut [&mut dyn Drafter] = &mut [&mut drafter];
+        calibrate(&*target, &mut cache, drafters, &options).expect("measured");
+        // Two lengths four times, and a first one that reads the context.
+        assert_eq!((drafter.whole, drafter.short), (groups * (2 * 4 + 1), 0));
+    }
 }
 
 fn target_of_drafts() -> Target {
