@@ -39,7 +39,7 @@ class Specdec:
         self.name = f"specdec, {kind}{drafts}" + (", int8 activations" if int8 else "")
         self.name += f", batch {batch}" if batch > 1 else ""
         self.batch, self.args = batch, args
-        self.arguments = ["--drafter", drafter, "--batch", str(batch)]
+        self.arguments = ["--drafter", drafter, "--batch", str(batch), "--warm-up", "4"]
         self.arguments += ["--draft-length", length] if length else []
         self.arguments += ["--activations", "int8"] if int8 else []
 
@@ -108,18 +108,15 @@ class LlamaCpp:
     def run(self, prompts: list[list[int]], max_new: int) -> Run:
         if self.model is None:
             self.load()
+        # What happens once is in no engine's figures.
+        self.group(prompts[:1], 4).close()
         run = Run([], 0, 0.0, 0, 0.0)
         rounds = accepted = 0
         for first in range(0, len(prompts), self.batch):
-            group = Group(self, prompts[first : first + self.batch], max_new)
-            started = time.perf_counter()
-            group.prefill()
-            run.prefill_seconds += time.perf_counter() - started
-            started = time.perf_counter()
-            while group.live:
-                group.step()
-            run.decode_seconds += time.perf_counter() - started
+            group = self.group(prompts[first : first + self.batch], max_new)
             group.close()
+            run.prefill_seconds += group.prefill_seconds
+            run.decode_seconds += group.decode_seconds
             new = [tokens[length:] for tokens, length in zip(group.tokens, group.lengths)]
             run.ids += new
             run.decoded += sum(map(len, new)) - len(new)
@@ -128,6 +125,17 @@ class LlamaCpp:
         if self.lookup and rounds:
             run.acceptance_length = 1 + accepted / rounds
         return run
+
+    def group(self, prompts: list[list[int]], max_new: int) -> "Group":
+        group = Group(self, prompts, max_new)
+        started = time.perf_counter()
+        group.prefill()
+        group.prefill_seconds = time.perf_counter() - started
+        started = time.perf_counter()
+        while group.live:
+            group.step()
+        group.decode_seconds = time.perf_counter() - started
+        return group
 
 
 class Group:
@@ -140,6 +148,7 @@ class Group:
         self.limits = [length + max_new for length in self.lengths]
         self.live = list(range(len(prompts)))
         self.rounds = self.accepted = 0
+        self.prefill_seconds = self.decode_seconds = 0.0
         params = self.cpp.llama_context_default_params()
         params.n_seq_max = len(prompts)
         # Each sequence gets an equal share of the context, in whole pages of 256.

@@ -69,6 +69,9 @@ struct Args {
     /// How drafts are judged
     #[arg(long, value_enum, default_value_t = AcceptRule::Coupled)]
     accept: AcceptRule,
+    /// Continue the first prompts by so many tokens beforehand, so that the summary is without what happens once
+    #[arg(long, default_value_t = 0)]
+    warm_up: usize,
 }
 
 /// A draft length as it is typed.
@@ -169,6 +172,19 @@ fn defaults(args: &Args) -> Options {
     options
 }
 
+/// Continues the first prompts in a generator of their own.
+fn warm_up(args: &Args, model: &Model, prompts: &[(Prompt, Options)]) -> Result<()> {
+    let first = prompts.iter().take(args.batch as usize).cloned();
+    let first: Vec<_> = first
+        .map(|(prompt, mut options)| {
+            options.max_new_tokens = args.warm_up;
+            (prompt, options)
+        })
+        .collect();
+    generator(args, model, None)?.generate_batch(first, |_, _| {})?;
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let args = Args::parse();
     let model = args.model.open()?;
@@ -182,6 +198,9 @@ fn main() -> Result<()> {
     // Before the work, so that a path that cannot be written costs nothing.
     let mut output = create(&args.output)?;
     let summary_file = args.summary.as_deref().map(create).transpose()?;
+    if args.warm_up > 0 {
+        warm_up(&args, &model, &prompts)?;
+    }
     let bar = ProgressBar::new(prompts.len() as u64);
     let started = Instant::now();
     let results = generator.generate_batch(prompts, |done, _| bar.set_position(done as u64))?;
