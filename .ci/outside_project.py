@@ -30,9 +30,11 @@ def main() -> None:
         (project / "src/main.rs").write_text(code)
         (project / "Cargo.toml").write_text(
             '[package]\nname = "outside"\nversion = "0.1.0"\nedition = "2024"\n\n[workspace]\n\n'
-            '[dependencies]\nspecdec = "0.1.0"\n\n[patch.crates-io]\n' + "\n".join(patches) + "\n"
+            '[dependencies]\nspecdec = { version = "0.1.0", features = ["train"] }\n\n'
+            '[profile.release]\ndebug = "line-tables-only"\n\n'
+            "[patch.crates-io]\n" + "\n".join(patches) + "\n"
         )
-        # The same versions of everything else, so that what is built already is used.
+        # The workspace's versions, features and profile for everything else: what is built already is used.
         shutil.copy(ROOT / "Cargo.lock", project / "Cargo.lock")
         (project / MODEL).symlink_to(model)
         run = subprocess.run(

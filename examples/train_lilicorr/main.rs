@@ -4,8 +4,9 @@
 //! `cargo run --release --example train_lilicorr -- --model assets/tiny-pair/target --work target/lilicorr`
 //!
 //! For a larger target, with prompts that it writes itself (hours):
-//! `... -- --work target/smollm2 --self-prompts 4000 --passages 1000 --held-out 50 --max-new 112 --temperature 0
-//! --draft-vocab 4096 --head-width 128 --head-layers 1 --deviation 0.03 --rate 1.5e-3 --steps 8000 --f16`
+//! `... -- --work target/smollm2 --self-prompts 4000 --passages 618 --held-out 50 --max-new 112 --temperature 0
+//! --text-activations int8 --draft-vocab 4096 --head-width 128 --head-layers 1 --deviation 0.03 --rate 1.5e-3
+//! --anchors 24 --head-share 0.5 --steps 1800 --f16`
 
 mod prompts;
 
@@ -18,7 +19,7 @@ use specdec::lilicorr::train::{
 use specdec::lilicorr::{DraftConfig, HeadConfig, LayerKind};
 use specdec::prelude::*;
 use specdec::ragged::SlotCache;
-use specdec_examples::{Curve, ModelArgs, plot};
+use specdec_examples::{ActivationArg, Curve, ModelArgs, plot};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -38,6 +39,9 @@ struct Args {
     /// Further texts: tasks over passages, which are answers to the first
     #[arg(long, default_value_t = 0)]
     passages: usize,
+    /// What the target's quantised weights are multiplied with while it writes: int8 is faster
+    #[arg(long, value_enum)]
+    text_activations: Option<ActivationArg>,
     /// Folder of texts, run and result; an existing one is gone on with
     #[arg(long)]
     work: PathBuf,
@@ -108,7 +112,15 @@ fn main() -> Result<()> {
     std::fs::create_dir_all(&args.work)?;
     let open = |name| FeatureStore::open(args.work.join(name), target.spec(), &config.taps);
     let (mut store, mut held) = (open("texts")?, open("held-out")?);
-    write_texts(&args, &model, &mut store, &mut held)?;
+    match args.text_activations {
+        None => write_texts(&args, &model, &mut store, &mut held)?,
+        Some(activations) => {
+            let writer = args
+                .model
+                .open_as(&args.model.model, args.model.dtype, activations)?;
+            write_texts(&args, &writer, &mut store, &mut held)?;
+        }
+    }
 
     if let Some(count) = args.draft_vocab {
         let frequent = store.frequent_tokens(count, model.end_tokens().iter().copied())?;
