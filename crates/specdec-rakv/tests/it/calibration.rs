@@ -101,8 +101,7 @@ fn c17_calibration_leaves_no_trace() {
     // The target ran for prefill and verify passes alone: each cell four times.
     let groups = 4;
     let verify = groups * 3 * 4;
-    // Contexts grow by a token with each verify pass: from 4 on and from 24 on, in chunks of 8.
-    let prefill = (1 + 3) * (1 + 3);
+    let prefill = (1 + 3) * (2 + 4);
     assert_eq!(calls.passes(), verify + prefill);
     for row in 0..3 {
         assert_eq!(cache.len(SeqId(u64::MAX - row)), 0);
@@ -170,8 +169,8 @@ fn a_draft_model_drafts_in_every_pass() {
         let mut cache = slots(&target);
         let drafters: &mut [&mut dyn Drafter] = &mut [&mut drafter];
         calibrate(&*target, &mut cache, drafters, &options).expect("measured");
-        // Two lengths four times, and a first one that reads the context.
-        assert_eq!((drafter.whole, drafter.short), (groups * (2 * 4 + 1), 0));
+        // Two lengths four times, and three drafts that read the context.
+        assert_eq!((drafter.whole, drafter.short), (groups * (2 * 4 + 3), 0));
     }
 }
 
