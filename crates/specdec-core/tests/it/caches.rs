@@ -6,7 +6,7 @@ use specdec_core::{
     RowSpan, SeqId, TargetModel, Token,
 };
 use specdec_testkit::VecCache;
-use specdec_testkit::oracle::Continuations;
+use specdec_testkit::oracle::{Continuations, Counted};
 use specdec_testkit::scripted::ScriptedDrafter;
 use std::ops::Range;
 use std::sync::Arc;
@@ -129,6 +129,41 @@ fn i3_chunks_of_any_size() {
         assert_eq!(done.tokens, model.greedy(&prompt, 8), "chunk {chunk}");
         assert_eq!(done.stats.prefilled, 89);
     }
+}
+
+/// Rows that come in together prefill no more than a chunk a step between them, and a row that runs
+/// gets its token in each of these steps.
+#[test]
+fn a_step_prefills_a_chunk_over_all_rows() {
+    let target = Counted::new(hash_lm(20));
+    let calls = target.calls();
+    let mut decoder = Decoder::builder(share(target))
+        .cache(VecCache::new(hash_lm(20).spec()))
+        .prefill_chunk(8)
+        .build()
+        .expect("the parts fit");
+    let running = decoder
+        .submit(Request::new([3]).max_new_tokens(40))
+        .expect("a good request");
+    decoder.step().expect("decoding");
+    for first in 0..3 {
+        let prompt: Vec<Token> = (first..first + 21).map(|t| t % 20).collect();
+        let request = Request::new(prompt).max_new_tokens(2);
+        decoder.submit(request).expect("a good request");
+    }
+    let mut steps = 0;
+    while decoder.live().count() > 1 {
+        let before = calls.tokens();
+        let rows = decoder.live().count();
+        let events = decoder.step().expect("decoding");
+        let told = events.iter().filter(|e| e.seq() == running).count();
+        assert_eq!(told, 1, "step {steps}");
+        let computed = calls.tokens() - before;
+        assert!(computed <= 8 + rows, "{computed} tokens in step {steps}");
+        steps += 1;
+    }
+    // 60 prompt tokens in chunks of 8.
+    assert!(steps >= 8, "{steps} steps");
 }
 
 /// A4: a sliding window on every layer or on some, drafts right half the time, long after the window

@@ -86,6 +86,7 @@ fn j1_nothing_drafted_gives_no_rate() {
     let done = plain(&share(hash_lm(20)), Request::new([1, 2]).max_new_tokens(5));
     assert_eq!(done.stats.acceptance_rate(), None);
     assert_eq!(done.stats.acceptance_length(), Some(1.0));
+    assert_eq!((done.stats.rounds, done.stats.speculative_rounds), (5, 0));
     assert_eq!(done.drafter, None);
     let fresh = plain_decoder(&share(hash_lm(20)));
     assert_eq!(fresh.stats().acceptance_length(), None);

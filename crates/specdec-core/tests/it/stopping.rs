@@ -198,3 +198,18 @@ fn c3_a_stop_inside_the_minimum() {
         assert_eq!((done.tokens.len(), done.finish), (9, FinishReason::Length));
     }
 }
+
+/// The minimum counts the token that completes the stop.
+#[test]
+fn c3_a_stop_at_the_minimum() {
+    for k in 0..5 {
+        let rows = [row(5, 9, &[])];
+        let drafter = crate::world::script_drafter(&rows);
+        let mut decoder = decoder(&share(script(&rows)), drafter, FixedLength(k));
+        let mut request = Request::new([5, 1]).max_new_tokens(9);
+        request.limits.min_new_tokens = 4;
+        request.stop = Some(Box::new(Pair::default()));
+        let done = decoder.generate(request).expect("decoding");
+        assert_eq!((done.tokens.len(), done.finish), (4, FinishReason::Stop));
+    }
+}

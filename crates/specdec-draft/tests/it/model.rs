@@ -133,3 +133,26 @@ fn e1_the_draft_cache_equals_a_fresh_one() {
         content.extend(next);
     }
 }
+
+/// A sequence that ended leaves nothing in the draft model's cache, and the others all of theirs.
+#[test]
+fn an_evicted_row_leaves_nothing_behind() {
+    let model = target(20, 200);
+    let mut drafter = ModelDrafter::new(Arc::new(model.clone()), cache(&model));
+    let mut target_cache = cache(&model);
+    let sampler = Sampler::greedy();
+    let contents = [vec![4, 9, 2], vec![7, 7, 1, 3]];
+    let rows: Vec<DraftRow<'_>> = (0..2)
+        .map(|i| DraftRow::new(SeqId(i as u64), &contents[i], 3, 2, &sampler))
+        .collect();
+    let cx = DraftContext {
+        rows: &rows,
+        target: &model,
+        cache: &mut target_cache,
+    };
+    drafter.draft(cx).expect("it drafts");
+    drafter.evict(SeqId(0));
+    assert_eq!(drafter.cache().len(SeqId(0)), 0);
+    assert_eq!(drafter.cache().len(SeqId(1)), 4);
+    assert!(drafter.cache().export(SeqId(1), 0..4).is_ok());
+}

@@ -75,6 +75,33 @@ fn a_name_that_is_used_again_starts_afresh() {
     assert_eq!(propose(&mut drafter, 0, &[6, 1, 2], 2), [] as [Token; 0]);
     // Even without word of the end.
     assert_eq!(propose(&mut drafter, 0, &[2, 6], 2), [] as [Token; 0]);
+    // Nor does a longer text hide what was there.
+    propose(&mut drafter, 0, &[1, 2, 3, 4, 5, 1, 2], 2);
+    drafter.evict(SeqId(0));
+    let longer = [7, 8, 9, 7, 8, 6, 5, 4, 7, 8];
+    assert_eq!(propose(&mut drafter, 0, &longer, 1), [6]);
+}
+
+/// What was proposed is no part of the text, whatever came of it: after every round the proposal is
+/// that of a drafter that has just been given the text.
+#[test]
+fn proposals_leave_no_trace() {
+    let mut drafter = NgramDrafter::default();
+    let mut text: Vec<Token> = vec![1, 2, 3, 1, 2];
+    for round in 0..60usize {
+        let k = 1 + round % 5;
+        let got = propose(&mut drafter, 0, &text, k);
+        assert_eq!(got, propose(&mut NgramDrafter::default(), 0, &text, k));
+        // Some of it is accepted, and the target says something else behind it.
+        let accepted = (round * 7 % 4).min(got.len());
+        text.extend(&got[..accepted]);
+        text.push((round * round / 3 % 4) as Token);
+    }
+    // After rounds without drafts the text is longer than with all that was proposed.
+    let mut text = vec![1, 2, 3, 1, 2];
+    assert_eq!(propose(&mut drafter, 1, &text, 4), [3, 1, 2, 3]);
+    text.extend([5, 6, 7, 5, 6]);
+    assert_eq!(propose(&mut drafter, 1, &text, 1), [7]);
 }
 
 #[test]

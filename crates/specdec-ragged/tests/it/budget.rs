@@ -2,13 +2,15 @@
 
 use burn::prelude::*;
 use specdec_core::{
-    Decoder, Error, FinishReason, FixedLength, Request, RequestError, Scheduler, TargetModel,
+    Decoder, Draft, DraftContext, Drafter, Error, Event, FinishReason, FixedLength, Request,
+    RequestError, Result, RowDraft, Scheduler, SeqId, TargetModel,
 };
 use specdec_ragged::{SlotCache, SlotOptions};
 use specdec_testkit::HashLm;
 use specdec_testkit::oracle::Continuations;
 use specdec_testkit::scripted::{RandomController, RandomScheduler, ScriptedDrafter};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 const CHUNK: usize = 4;
 
@@ -184,10 +186,178 @@ fn a_contrary_scheduler_cannot_stop_the_others() {
         let events = decoder.step().expect("steps succeed");
         ended += events
             .iter()
-            .filter(|e| matches!(e, specdec_core::Event::Finished(_)))
+            .filter(|e| matches!(e, Event::Finished(_)))
             .count();
         steps += 1;
         assert!(steps < 20_000, "{ended} ended");
     }
     assert_eq!(ended, prompts().len());
+}
+
+/// A row that is chosen and waits for memory that older ones hold does not stop them: the oldest runs
+/// in its place.
+#[test]
+fn who_waits_for_memory_lets_the_oldest_run() {
+    struct Last;
+    impl Scheduler for Last {
+        fn select(&mut self, pool: &specdec_core::PoolView) -> Vec<SeqId> {
+            pool.rows.last().map(|row| row.seq).into_iter().collect()
+        }
+    }
+    let model = model();
+    let mut decoder = Decoder::builder(Arc::new(model.clone()))
+        .cache(cache(&model, 40))
+        .scheduler(Last)
+        .build()
+        .expect("it fits");
+    let old: Vec<u32> = (0..20).collect();
+    let young: Vec<u32> = (0..24).map(|i| i % 7).collect();
+    decoder
+        .submit(Request::new(old.clone()).max_new_tokens(15))
+        .expect("a good request");
+    decoder.step().expect("steps succeed");
+    decoder
+        .submit(Request::new(young.clone()).max_new_tokens(5))
+        .expect("a good request");
+    let mut done = Vec::new();
+    for _ in 0..40 {
+        for event in decoder.step().expect("steps succeed") {
+            if let Event::Finished(completion) = event {
+                done.push(completion.tokens);
+            }
+        }
+    }
+    assert_eq!(done, [model.greedy(&old, 15), model.greedy(&young, 5)]);
+}
+
+/// Drafts nothing and counts who is forgotten.
+#[derive(Debug, Clone, Default)]
+struct Forgetting(Arc<Mutex<HashMap<SeqId, u64>>>);
+
+impl Drafter for Forgetting {
+    fn name(&self) -> &'static str {
+        "forgetting"
+    }
+
+    fn draft(&mut self, cx: DraftContext<'_>) -> Result<Draft> {
+        let rows = vec![RowDraft::default(); cx.rows.len()];
+        Ok(Draft { rows })
+    }
+
+    fn evict(&mut self, seq: SeqId) {
+        *self.0.lock().expect("no panic").entry(seq).or_default() += 1;
+    }
+}
+
+/// A row that loses its memory keeps its tokens: each is told once, in order, and counted once. The
+/// drafter forgets the row too.
+#[test]
+fn a_preempted_row_goes_on_where_it_was() {
+    let model = model();
+    let forgetting = Forgetting::default();
+    let mut decoder = Decoder::builder(Arc::new(model.clone()))
+        .cache(cache(&model, 44))
+        .drafter(forgetting.clone())
+        .prefill_chunk(6)
+        .build()
+        .expect("it fits");
+    for prompt in prompts() {
+        decoder
+            .submit(Request::new(prompt).max_new_tokens(24))
+            .expect("a good request");
+    }
+    let mut told: HashMap<SeqId, Vec<u32>> = HashMap::new();
+    let mut done = Vec::new();
+    while !decoder.is_idle() {
+        for event in decoder.step().expect("steps succeed") {
+            match event {
+                Event::Tokens { seq, tokens } => {
+                    let tokens = tokens.iter().map(|t| t.token);
+                    told.entry(seq).or_default().extend(tokens);
+                }
+                Event::Finished(completion) => done.push(completion),
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+    }
+    assert!(decoder.stats().preempted > 3, "{:?}", decoder.stats());
+    let forgotten = forgetting.0.lock().expect("no panic");
+    for done in &done {
+        assert_eq!(told[&done.seq], done.tokens, "{}", done.seq);
+        assert_eq!(done.stats.emitted, 24);
+        assert_eq!(forgotten[&done.seq], 1 + done.stats.preempted);
+    }
+}
+
+/// Where memory is short it belongs to older rows: the oldest one emits in every step, and no row
+/// holds any while an older one waits.
+#[test]
+fn older_rows_come_first() {
+    let model = model();
+    let mut decoder = Decoder::builder(Arc::new(model.clone()))
+        .cache(cache(&model, 44))
+        .build()
+        .expect("it fits");
+    for first in 0..6 {
+        let prompt: Vec<u32> = (first..first + 6).collect();
+        decoder
+            .submit(Request::new(prompt).max_new_tokens(24))
+            .expect("a good request");
+    }
+    let mut ended = Vec::new();
+    while !decoder.is_idle() {
+        let oldest = decoder.live().next().expect("it is not idle");
+        let events = decoder.step().expect("steps succeed");
+        assert!(events.iter().any(|e| e.seq() == oldest), "{oldest} waits");
+        for event in events {
+            if let Event::Finished(done) = event {
+                ended.push(done.seq);
+            }
+        }
+        let held: Vec<bool> = decoder
+            .live()
+            .map(|seq| decoder.cache().len(seq) > 0)
+            .collect();
+        assert!(
+            held.is_sorted_by(|older, younger| older >= younger),
+            "{held:?}"
+        );
+    }
+    assert!(ended.is_sorted() && ended.len() == 6, "{ended:?}");
+    assert!(decoder.stats().preempted > 2, "{:?}", decoder.stats());
+}
+
+/// Two rows that fit without drafts and not with them: the drafts are given up, no row waits.
+#[test]
+fn drafts_are_given_up_before_rows() {
+    let model = model();
+    let prompts = [vec![1, 2, 3, 4, 5], vec![6, 7, 8, 9, 10]];
+    let known = prompts.iter().map(|p| (p.clone(), model.greedy(p, 20)));
+    // At most 8 entries of the first row beside 8 of the second, or 16 of the second alone.
+    let options = SlotOptions {
+        chunk: 1,
+        preallocate: 0,
+        max_positions: Some(16),
+    };
+    let cache = SlotCache::with_options(model.spec(), &options).expect("good options");
+    let mut decoder = Decoder::builder(Arc::new(model.clone()))
+        .cache(cache)
+        .drafter(ScriptedDrafter::adversary(Continuations::new(known), 20))
+        .controller(FixedLength(4))
+        .build()
+        .expect("it fits");
+    for (prompt, limit) in prompts.iter().zip([4, 12]) {
+        let request = Request::new(prompt.clone()).max_new_tokens(limit);
+        decoder.submit(request).expect("a good request");
+    }
+    while !decoder.is_idle() {
+        let live: Vec<SeqId> = decoder.live().collect();
+        let events = decoder.step().expect("steps succeed");
+        for seq in live {
+            assert!(events.iter().any(|e| e.seq() == seq), "{seq} waits");
+        }
+    }
+    let stats = decoder.stats();
+    assert_eq!((stats.preempted, stats.emitted), (0, 16));
+    assert!(stats.drafted > 0 && stats.speculative_rounds < stats.rounds);
 }

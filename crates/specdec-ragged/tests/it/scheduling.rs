@@ -58,6 +58,17 @@ fn equal_lengths_run_together() {
 }
 
 #[test]
+fn a_place_in_the_window_is_filled_at_once() {
+    let mut groups = GroupByLength::new(3, 2);
+    groups.select(&pool(&[(0, 5), (1, 6), (2, 7), (3, 8), (4, 9)], 0));
+    assert_eq!(names(groups.window().to_vec()), [0, 1, 2]);
+    groups.select(&pool(&[(0, 6), (2, 7), (3, 8), (4, 9)], 1));
+    assert_eq!(names(groups.window().to_vec()), [0, 2, 3]);
+    groups.select(&pool(&[(3, 8), (4, 9)], 2));
+    assert_eq!(names(groups.window().to_vec()), [3, 4]);
+}
+
+#[test]
 fn the_nearest_lengths_run_together() {
     let mut groups = GroupByLength::new(6, 3).with_fallback(Fallback::Nearest);
     let rows = [(0, 5), (1, 30), (2, 11), (3, 12), (4, 31), (5, 14)];
@@ -220,6 +231,11 @@ fn a_meter_counts_what_was_chosen() {
     let stats = meter.read();
     assert_eq!((stats.rounds, stats.rows, stats.grouped), (3, 5, 2));
     assert_eq!((stats.fallback(), stats.longest_wait), (1, 4));
+    // Of one length, and one of them not prefilled: no group.
+    let mut mixed = pool(&[(2, 9), (3, 9)], 7);
+    mixed.rows[1].cached = 4;
+    scheduler.select(&mixed);
+    assert_eq!((meter.read().rounds, meter.read().grouped), (4, 2));
 }
 
 #[test]
