@@ -114,7 +114,8 @@ pub enum DraftModelError {
     /// A tensor cannot be read back from its device.
     #[error("a tensor cannot be read: {0}")]
     Unreadable(String),
-    /// The target's output is not a linear map of its hidden states, which training needs.
+    /// The target's output is not a linear map of its hidden states, which training and reduced draft
+    /// vocabularies need.
     #[error("the target's logits are not a linear map of its hidden states (they differ by {0})")]
     NotLinear(f32),
 }

@@ -3,7 +3,9 @@
 use core::ops::Range;
 
 use super::{
-    block::{Add, Ahead, BLOCK, Batch, Columns, Gathering, Join, QUERIES, Score, Scores, Weigh},
+    block::{
+        Add, Ahead, BLOCK, Batch, Columns, Gathering, Join, Kept, QUERIES, Score, Scores, Weigh,
+    },
     host::Work,
 };
 use crate::vector::{Line, run};
@@ -31,6 +33,8 @@ pub(super) struct BandWork<'a> {
     /// Most queries of a batch.
     most: usize,
     batches: Vec<Batch>,
+    /// Tokens whose weights are asked for.
+    asked: Vec<usize>,
 }
 
 /// Room for the queries of a band, used block after block.
@@ -52,17 +56,13 @@ impl<'a> BandWork<'a> {
             lines: work.store.value_lines(),
             most,
             batches: Vec::new(),
+            asked: work.asked_of(band),
             queries: queries.clone(),
         };
         let starts = queries.clone().step_by(most);
         let batches = starts.map(|from| this.batch_of(from..queries.end.min(from + most)));
         this.batches = batches.collect();
         this
-    }
-
-    /// All queries, in order.
-    pub(super) fn batches(&self) -> &[Batch] {
-        &self.batches
     }
 
     pub(super) fn scratch(&self) -> Scratch {
@@ -77,7 +77,7 @@ impl<'a> BandWork<'a> {
         Gathering::new(self.queries.len(), self.lines)
     }
 
-    pub(super) fn columns(&self) -> Columns<'a> {
+    fn columns(&self) -> Columns<'a> {
         Columns {
             store: self.work.store,
             table: &self.work.pass.rows()[self.row].table,
@@ -88,7 +88,7 @@ impl<'a> BandWork<'a> {
     }
 
     /// The runs that a token sees in the block from column `block` on.
-    pub(super) fn seen(&self, token: usize, block: usize) -> Vec<Range<usize>> {
+    fn seen(&self, token: usize, block: usize) -> Vec<Range<usize>> {
         self.runs(self.first(token, block)..self.end(token, block))
     }
 
@@ -161,17 +161,45 @@ impl<'a> BandWork<'a> {
         let set = if self.alike(&tokens, block) { SET } else { 1 };
         let next = self.next(block);
         let mut ahead = Ahead::new(self.columns(), next, self.batches.len());
-        let folds = gathered.folds.chunks_mut(set * self.most);
-        let outs = gathered.out.chunks_mut(set * self.most * self.lines);
+        let Gathering { folds, out, kept } = gathered;
+        let folds = folds.chunks_mut(set * self.most);
+        let outs = out.chunks_mut(set * self.most * self.lines);
         let mut first = self.queries.start;
         for ((batches, folds), gathered) in self.batches.chunks(set).zip(folds).zip(outs) {
             let queries = first..first + folds.len();
             first = queries.end;
             let scores = &mut scratch.scores[..queries.len()];
             let out = &mut scratch.out[..queries.len() * self.lines];
-            let later = self.set(block, (batches, queries), (scores, out), &mut ahead);
+            let together = (batches, queries.clone());
+            let later = self.set(block, together, (scores, out), &mut ahead);
+            kept.extend(self.keep(block, queries, &later, scores));
             join_all(folds, gathered, (&later, out), self.lines);
         }
+    }
+
+    /// The weights in a block of those queries that are asked for.
+    fn keep(
+        &self,
+        block: usize,
+        queries: Range<usize>,
+        folds: &[(f32, f32)],
+        scores: &[Scores],
+    ) -> impl Iterator<Item = Kept> {
+        let all = queries.zip(folds.iter().zip(scores));
+        all.filter_map(move |(query, (fold, scores))| {
+            let token = query / self.work.group;
+            if !self.asked.contains(&token) {
+                return None;
+            }
+            let runs = self.seen(token, block);
+            (!runs.is_empty()).then(|| Kept {
+                query,
+                block,
+                runs,
+                most: fold.0,
+                weights: Box::new(*scores),
+            })
+        })
     }
 
     /// The tokens of some queries.

@@ -157,6 +157,20 @@ pub(super) struct Gathering {
     pub(super) folds: Vec<(f32, f32)>,
     /// The same sum over the values, some lines for each query.
     pub(super) out: Vec<Line>,
+    /// Weights of the queries that were asked for, block by block.
+    pub(super) kept: Vec<Kept>,
+}
+
+/// The weights of one query in one block, as the block by itself has them.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub(super) query: usize,
+    pub(super) block: usize,
+    /// What the query sees of the block.
+    pub(super) runs: Vec<Range<usize>>,
+    /// The greatest score in it.
+    pub(super) most: f32,
+    pub(super) weights: Box<Scores>,
 }
 
 impl Gathering {
@@ -164,6 +178,7 @@ impl Gathering {
         Self {
             folds: vec![(f32::NEG_INFINITY, 0.0); queries],
             out: vec![Line::ZERO; queries * lines],
+            kept: Vec::new(),
         }
     }
 }

@@ -10,12 +10,12 @@ use std::sync::OnceLock;
 use super::{
     AttentionPass,
     band::{Band, BandWork, join_all},
-    block::{Ahead, BLOCK, Gathering, Score, Weigh},
+    block::{BLOCK, Gathering, Kept},
     host_store::HostStore,
 };
 use crate::{
     threads::{for_each, threads},
-    vector::{for_each_cell, run},
+    vector::for_each_cell,
 };
 
 /// Tokens of a band.
@@ -76,6 +76,10 @@ pub(super) fn attend(
     let places: Vec<_> = bands.iter().map(places).collect();
 
     let split = work.split(&bands);
+    // Of each band and head.
+    let kept: Vec<_> = (0..bands.len() * shape.kv_heads)
+        .map(|_| OnceLock::new())
+        .collect();
     let mut out = vec![0.0; inputs.q.len()];
     let row_len = inputs.heads * shape.head_dim;
     let width = work.group * shape.head_dim;
@@ -105,9 +109,21 @@ pub(super) fn attend(
                     *out = value / sum;
                 }
             }
+            let Gathering {
+                folds, kept: new, ..
+            } = gathered;
+            // Each cell is computed once, so its place is free.
+            let _ = kept[number * shape.kv_heads + head].set(Weighed { folds, kept: new });
         },
     );
-    (out, work.weights())
+    (out, work.weights(&bands, &kept))
+}
+
+/// What is known of the weights of a band and head once all its blocks are done.
+#[derive(Debug)]
+struct Weighed {
+    folds: Vec<(f32, f32)>,
+    kept: Vec<Kept>,
 }
 
 impl Work<'_> {
@@ -169,80 +185,56 @@ impl Work<'_> {
         for part in parts {
             let later = (&part.folds[..], &part.out[..]);
             join_all(&mut joined.folds, &mut joined.out, later, lines);
+            joined.kept.extend_from_slice(&part.kept);
         }
         joined
     }
 
-    /// The softmax weights of the queries asked for, `[Q, Hkv, S]`.
-    fn weights(&self) -> Vec<f32> {
+    /// Tokens of a band whose weights are asked for.
+    pub(super) fn asked_of(&self, band: &Band) -> Vec<usize> {
+        let asked = self.pass.queries_weighed().iter();
+        let places = asked.map(|&query| self.pass.locate(query));
+        places
+            .filter(|(row, token)| *row == band.row && band.tokens.contains(token))
+            .map(|(_, token)| token)
+            .collect()
+    }
+
+    /// The softmax weights of the queries asked for, `[Q, Hkv, S]`: the means over a group's query heads.
+    fn weights(&self, bands: &[Band], weighed: &[OnceLock<Weighed>]) -> Vec<f32> {
         let asked = self.pass.queries_weighed();
         let kv_heads = self.store.shape().kv_heads;
         let columns = self.pass.weight_columns();
-        let items = asked.len() * kv_heads;
-        let mut weights = vec![0.0; items * columns];
+        let mut weights = vec![0.0; asked.len() * kv_heads * columns];
         if weights.is_empty() {
             return weights;
         }
-        let places: Vec<_> = (0..items).map(|item| item..item + 1).collect();
-        for_each_cell(
-            &mut weights,
-            (columns, columns),
-            &places,
-            |item, _, mut cell| {
-                let (row, token) = self.pass.locate(asked[item / kv_heads]);
-                let tokens = token..token + 1;
-                let band = Band { row, tokens };
-                self.weights_of(&band, item % kv_heads, cell.row(0));
-            },
-        );
+        for (item, mean) in weights.chunks_exact_mut(columns).enumerate() {
+            let (row, token) = self.pass.locate(asked[item / kv_heads]);
+            let holds = |band: &Band| band.row == row && band.tokens.contains(&token);
+            let Some(number) = bands.iter().position(holds) else {
+                continue;
+            };
+            if let Some(weighed) = weighed[number * kv_heads + item % kv_heads].get() {
+                let first = bands[number].tokens.start * self.group;
+                self.mean_weights(weighed, (first, token), mean);
+            }
+        }
         weights
     }
 
-    /// The mean over a group's query heads of the weights of one token, added to `mean`. Heads are scored together, so
-    /// that keys are loaded once for them.
-    fn weights_of(&self, band: &Band, head: usize, mean: &mut [f32]) {
-        let work = BandWork::new(self, band, head);
-        let token = band.tokens.start;
-        for batch in work.batches() {
-            let mut folds = vec![(f32::NEG_INFINITY, 0.0); batch.queries];
-            // Weights within each block first; what the block itself weighs is known at the end.
-            let mut blocks = Vec::new();
-            for block in self.blocks(band) {
-                let block = block * BLOCK;
-                let runs = work.seen(token, block);
-                if runs.is_empty() {
-                    continue;
-                }
-                let mut scores = vec![[0.0; BLOCK]; batch.queries];
-                run(Score {
-                    columns: work.columns(),
-                    runs: &runs,
-                    block,
-                    batches: core::slice::from_ref(batch),
-                    scale: self.scale,
-                    scores: &mut scores,
-                    ahead: &mut Ahead::none(),
-                });
-                let mut maxima = Vec::with_capacity(batch.queries);
-                for (fold, scores) in folds.iter_mut().zip(&mut scores) {
-                    let this = run(Weigh {
-                        runs: &runs,
-                        block,
-                        scores,
-                    });
-                    maxima.push(this.0);
-                    join_all(core::slice::from_mut(fold), &mut [], (&[this], &[]), 0);
-                }
-                blocks.push((block, runs, scores, maxima));
-            }
-            for (block, runs, scores, maxima) in blocks {
-                for ((fold, scores), most) in folds.iter().zip(&scores).zip(maxima) {
-                    let factor = (most - fold.0).exp() / (fold.1 * self.group as f32);
-                    for run in &runs {
-                        let scores = &scores[run.start - block..run.end - block];
-                        for (mean, weight) in mean[run.clone()].iter_mut().zip(scores) {
-                            *mean += weight * factor;
-                        }
+    /// Adds the weights of a token's query heads to `mean`; `first` is the first query of its band.
+    fn mean_weights(&self, weighed: &Weighed, (first, token): (usize, usize), mean: &mut [f32]) {
+        for query in token * self.group..(token + 1) * self.group {
+            // What each block weighs is known now.
+            let (most, sum) = weighed.folds[query - first];
+            for kept in weighed.kept.iter().filter(|kept| kept.query == query) {
+                let factor = (kept.most - most).exp() / (sum * self.group as f32);
+                for run in &kept.runs {
+                    let inside = run.start - kept.block..run.end - kept.block;
+                    let mean = mean[run.clone()].iter_mut();
+                    for (mean, weight) in mean.zip(&kept.weights[inside]) {
+                        *mean += weight * factor;
                     }
                 }
             }

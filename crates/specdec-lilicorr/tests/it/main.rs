@@ -8,6 +8,7 @@ mod gradients;
 mod hostile;
 mod losses;
 mod lossless;
+mod output_maps;
 mod paths;
 mod reference;
 mod training;
