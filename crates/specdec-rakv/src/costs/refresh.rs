@@ -30,10 +30,14 @@ struct Cell {
 ///
 /// All cells share a factor, the median of the last samples: a machine that slows down as a whole
 /// changes no decision, and one stalled step changes nothing at all. A cell that keeps disagreeing
-/// with it gets a factor of its own.
+/// with it gets a factor of its own. While the last samples are all of one cell there is nothing to
+/// disagree with: times have a long tail, and a cell that learnt the mean beside the median of the
+/// same samples would drift away from those that are not played.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Refresh {
     recent: [f64; WINDOW],
+    /// The cells of these samples.
+    played: [usize; WINDOW],
     samples: u64,
     common: f64,
     verify: [Cell; MAX_MENU],
@@ -51,9 +55,11 @@ impl Refresh {
             cell.seen += 1;
             if cell.seen > WARM_UP {
                 let own = cell.log;
-                self.share(log - own);
-                let common = self.common;
-                self.verify[i].learn(log - common);
+                let others = self.share(i, log - own);
+                if others {
+                    let common = self.common;
+                    self.verify[i].learn(log - common);
+                }
             }
         }
     }
@@ -110,13 +116,16 @@ impl Refresh {
         refresh
     }
 
-    fn share(&mut self, log: f64) {
-        self.recent[(self.samples % WINDOW as u64) as usize] = log;
+    /// Whether other cells are among the last samples.
+    fn share(&mut self, i: usize, log: f64) -> bool {
+        let place = (self.samples % WINDOW as u64) as usize;
+        (self.recent[place], self.played[place]) = (log, i);
         self.samples += 1;
         let n = (self.samples as usize).min(WINDOW);
         let mut sorted = self.recent;
         sorted[..n].sort_unstable_by(f64::total_cmp);
         self.common = sorted[n / 2];
+        self.played[..n].iter().any(|cell| *cell != i)
     }
 }
 
@@ -138,4 +147,37 @@ impl Cell {
 
 fn log_ratio(seconds: f64, predicted: f64) -> Option<f64> {
     (seconds > 0.0 && predicted > 0.0 && seconds.is_finite()).then(|| (seconds / predicted).ln())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times with a long tail: the mean of their logarithms lies above the median.
+    fn skewed(i: u64) -> f64 {
+        let x = (i * 7919 % 101) as f64 / 101.0;
+        1.0 + 0.2 * x * x * x
+    }
+
+    #[test]
+    fn one_cell_played_for_long_does_not_drift_from_the_others() {
+        let mut refresh = Refresh::default();
+        for i in 0..20_000 {
+            refresh.verify(0, skewed(i), 1.0);
+        }
+        let apart = (refresh.of_verify(0) / refresh.of_verify(1)).ln();
+        assert!(apart.abs() < 0.01, "{apart}");
+        assert!((refresh.common() - 1.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn a_cell_that_costs_more_beside_others_is_found_out() {
+        let mut refresh = Refresh::default();
+        for i in 0..2_000 {
+            let dear = i % 3 == 0;
+            refresh.verify(usize::from(dear), if dear { 1.5 } else { 1.0 }, 1.0);
+        }
+        let apart = refresh.of_verify(1) / refresh.of_verify(0);
+        assert!((1.4..1.6).contains(&apart), "{apart}");
+    }
 }
