@@ -30,7 +30,7 @@ def valgrind() -> str | None:
 
 def executables() -> list[Path]:
     """The unit tests and the `it` tests of the crate: those of the suite, in the environment that it runs in."""
-    command = ["cargo", "test", "--workspace", "--no-run", "--message-format=json"]
+    command = ["cargo", "test", "--release", "--workspace", "--no-run", "--message-format=json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     found = []
     for line in built.stdout.splitlines():
