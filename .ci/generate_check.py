@@ -41,6 +41,8 @@ def main() -> None:
             run(Path(folder), "--batch", "2", *more)[0]
             for more in (
                 ("--drafter", "vegas:0.2", "--draft-length", "3"),
+                ("--drafter", "lilicorr", "--draft-length", "4"),
+                ("--drafter", "dflash", "--draft-length", "2"),
                 ("--draft-length", "adaptive"),
                 ("--prefix-store", str(Path(folder) / "store")),
             )

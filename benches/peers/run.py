@@ -58,8 +58,7 @@ def all_engines(args: argparse.Namespace) -> list:
         Candle(args),
     ]
     drafters = [("none", ""), ("ngram", "4"), ("ngram", "auto"), ("vegas", "4"), ("vegas", "auto")]
-    if args.lilicorr:
-        drafters += [(f"lilicorr:{args.lilicorr}", length) for length in ("4", "auto")]
+    drafters += [(f"lilicorr:{args.lilicorr}", length) for length in ("4", "auto")]
     for batch in (1, args.batch):
         for int8 in (False, True):
             engines += [Specdec(drafter, length, int8, batch, args) for drafter, length in drafters]
@@ -134,7 +133,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3, help="turns; rates are medians")
     parser.add_argument("--batch", type=int, default=8, help="rows of the batched engines")
-    parser.add_argument("--lilicorr", type=Path, help="folder of a drafter that train_lilicorr made")
+    shipped = HERE.parents[1] / "assets/smollm2-drafter"
+    parser.add_argument("--lilicorr", type=Path, default=shipped, help="folder of a block drafter")
     parser.add_argument("--only", action="append", default=[], help="a part of an engine's name; may be repeated")
     parser.add_argument("--skip", action="append", default=[], help="a part of an engine's name; may be repeated")
     parser.add_argument("--prefill", type=int, default=512, help="tokens of the prefill table's prompts; 0: no table")

@@ -5,7 +5,7 @@
 mod input;
 mod report;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::Parser;
 use indicatif::ProgressBar;
 use specdec::core::Speculation;
@@ -15,7 +15,7 @@ use specdec::ragged::Strategy;
 use specdec::rakv::{DiskOptions, Identity, PrefixStore, StoreOptions, StoredPrefixes};
 use specdec::vegas::VegasConfig;
 use specdec::{DraftLength, Model};
-use specdec_examples::{AcceptRule, ActivationArg, Dtype, ModelArgs};
+use specdec_examples::{AcceptRule, ActivationArg, Dtype, ModelArgs, smollm2_drafter};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -35,7 +35,8 @@ struct Args {
     summary: Option<PathBuf>,
     /// none, ngram, model:PATH, vegas or vegas:RATIO (the share of the context that drafts attend to) or
     /// vegas:RATIO:PAGE (in pages of so many positions; 16 suit the CPU),
-    /// lilicorr:FOLDER (a drafter that train_lilicorr made), or dflash:FOLDER (the same without its head)
+    /// lilicorr:FOLDER (a drafter that train_lilicorr made) or lilicorr (the one for SmolLM2 in assets/),
+    /// dflash:FOLDER or dflash (the same without the head)
     #[arg(long, default_value = "ngram")]
     drafter: String,
     /// How the weights of model:PATH are held in memory [default: like the target's]
@@ -101,9 +102,12 @@ fn drafting(args: &Args, model: &Model) -> Result<Drafting> {
         other => {
             let (kind, what) = other.split_once(':').unwrap_or((other, ""));
             let block = || -> Result<DraftModel> {
-                ensure!(!what.is_empty(), "{kind}:FOLDER wants a folder");
-                let loaded = DraftModel::load(what, model.device());
-                loaded.with_context(|| format!("cannot load {what}"))
+                let folder = match what {
+                    "" => smollm2_drafter(),
+                    folder => folder.into(),
+                };
+                let loaded = DraftModel::load(&folder, model.device());
+                loaded.with_context(|| format!("cannot load {}", folder.display()))
             };
             match kind {
                 "model" => Drafting::Model(args.model.open_as(
@@ -123,7 +127,7 @@ fn drafting(args: &Args, model: &Model) -> Result<Drafting> {
                 "dflash" => Drafting::DFlash(block()?),
                 _ => bail!(
                     "--drafter {other} is none of none, ngram, model:PATH, vegas[:RATIO[:PAGE]], \
-                     lilicorr:FOLDER, dflash:FOLDER"
+                     lilicorr[:FOLDER], dflash[:FOLDER]"
                 ),
             }
         }

@@ -1,6 +1,6 @@
 //! An HTTP server in OpenAI's format: completions and chats, whole or streamed, decoded together in one batch.
 //!
-//! `cargo run --release --example serve --features serve -- --bind 127.0.0.1:8080`
+//! `cargo run --release --example serve -- --bind 127.0.0.1:8080`
 
 mod answer;
 mod error;

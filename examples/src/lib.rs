@@ -8,4 +8,4 @@ mod resolve;
 pub use args::{AcceptRule, ActivationArg, Dtype, ModelArgs};
 pub use memory::peak_memory_bytes;
 pub use plot::{Curve, plot};
-pub use resolve::{Found, find_model};
+pub use resolve::{Found, find_model, smollm2_drafter};

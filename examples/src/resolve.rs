@@ -202,6 +202,11 @@ fn unpack(package: &str, file: &str, work: &Path, cache: &Path) -> Result<PathBu
     Ok(path)
 }
 
+/// The folder of the block drafter for SmolLM2 that comes with the repository.
+pub fn smollm2_drafter() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/smollm2-drafter")
+}
+
 fn python(args: &[&str], last: &str, folder: &Path) -> Result<()> {
     let output = Command::new("python3")
         .args(args)

@@ -32,6 +32,6 @@ mod allocations;
 mod campaign;
 mod mutator;
 
-pub use allocations::{CountingAllocator, measured};
+pub use allocations::{CountingAllocator, live_bytes, measured};
 pub use campaign::{Campaign, CampaignReport};
 pub use mutator::Mutator;

@@ -193,13 +193,14 @@ impl Decoder {
         let margin = self.tie_margin;
         let live = self.pool.get_mut(&seq).expect("rows of a step are live");
         let before = live.content.len();
+        let budget = live.budget();
         let mut row = Judged {
             seq,
             planned,
             drafted: draft.tokens.len(),
             range: range.clone(),
             before,
-            emitted: Vec::new(),
+            emitted: Vec::with_capacity(range.len()),
             finish: None,
             error: None,
         };
@@ -254,20 +255,19 @@ impl Decoder {
                 break;
             }
         }
-        let chosen: Vec<Token> = row.emitted.iter().map(|e| e.token).collect();
-        live.content.truncate(before);
-        let budget = live.budget();
+        let mut content = std::mem::take(&mut live.content);
         let mut emitted = budget.emitted;
-        let cut = commit(&chosen, budget, |token| {
+        let cut = commit(&content[before..], budget, |token| {
             emitted += 1;
             live.ends_with(token, emitted - 1)
         });
+        content.truncate(before + cut.kept);
+        live.content = content;
         row.emitted.truncate(cut.kept);
         row.finish = cut.finish;
         if row.finish.is_some() {
             row.error = None;
         }
-        live.content.extend_from_slice(&chosen[..cut.kept]);
         // The anchor and all kept drafts but the newest token are in the cache now.
         live.cached += cut.kept;
         row

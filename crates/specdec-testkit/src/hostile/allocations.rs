@@ -24,6 +24,11 @@ pub fn measured<T>(limit: usize, f: impl FnOnce() -> T) -> (T, usize) {
     (result, PEAK.get().saturating_sub(before))
 }
 
+/// Bytes this thread has allocated and not freed. What other threads free of it, or it of theirs, is not told apart.
+pub fn live_bytes() -> usize {
+    LIVE.get()
+}
+
 /// Whether this thread may have so many bytes more; takes note of them.
 fn admit(bytes: usize) -> bool {
     let now = LIVE.try_with(Cell::get).unwrap_or(0).saturating_add(bytes);

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Inputs that are kept for further mutation, at the most.
 const POOL: usize = 256;
+/// Longest input that is added to a corpus, in bytes.
+const CORPUS_FILE: usize = 8192;
 
 /// A search for input that a reader does not survive. Inputs grow to no more than about eight times the
 /// longest one that was given.
@@ -27,6 +29,8 @@ pub struct Campaign {
     inputs: Vec<Vec<u8>>,
     /// Inputs that are given to the reader as they are.
     kept: Vec<(PathBuf, Vec<u8>)>,
+    /// Where inputs that are refused for a new reason are added.
+    grows: Option<PathBuf>,
     cases: u64,
     time: Option<Duration>,
     memory: usize,
@@ -81,6 +85,7 @@ impl Campaign {
             name: name.into(),
             inputs: Vec::new(),
             kept: Vec::new(),
+            grows: None,
             cases: 300,
             seed: time.map_or(1, |_| clock() as u64),
             time,
@@ -111,9 +116,13 @@ impl Campaign {
     }
 
     /// Adds every file of a folder: each is given to the reader as it is, and mutated later. A folder
-    /// that does not exist has none.
+    /// that does not exist has none. When `SPECDEC_FUZZ_GROW` is set, a short input that is refused for
+    /// a reason nothing was refused for before is written there, named after the reason.
     #[must_use]
     pub fn corpus(mut self, folder: impl AsRef<Path>) -> Self {
+        if std::env::var_os("SPECDEC_FUZZ_GROW").is_some() {
+            self.grows = Some(folder.as_ref().to_owned());
+        }
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         files.sort();
@@ -177,7 +186,12 @@ impl Campaign {
                 }
             }
             case.about = format!("case {} of seed {}", report.cases, self.seed);
-            if note(case.run(&bytes, &mut read), &mut report, &mut reasons) {
+            let outcome = case.run(&bytes, &mut read);
+            let refused = outcome.result.as_ref().err().cloned();
+            if note(outcome, &mut report, &mut reasons) {
+                if let (Some(folder), Some(reason)) = (&self.grows, refused) {
+                    keep(folder, &reason, &bytes);
+                }
                 if pool.len() == POOL {
                     pool.swap_remove(mutator.below(POOL));
                 }
@@ -212,6 +226,19 @@ fn kind(reason: &str) -> String {
         !quoted && !c.is_numeric()
     });
     letters.take(120).collect()
+}
+
+/// Writes an input to a corpus, named after the reason it was refused for.
+fn keep(folder: &Path, reason: &str, bytes: &[u8]) {
+    if bytes.len() > CORPUS_FILE {
+        return;
+    }
+    let kind = kind(reason).to_lowercase();
+    let words = kind.split(|c: char| !c.is_ascii_alphabetic());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).take(10).collect();
+    let path = folder.join(words.join("-"));
+    let written = fs::create_dir_all(folder).and_then(|()| fs::write(&path, bytes));
+    written.unwrap_or_else(|e| panic!("{} cannot be written: {e}", path.display()));
 }
 
 struct Outcome {

@@ -5,6 +5,7 @@ mod devices;
 mod drafters;
 mod engine;
 mod golden;
+mod memory;
 mod pairing;
 mod reuse;
 mod strategies;
