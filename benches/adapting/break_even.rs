@@ -36,7 +36,7 @@ pub fn run(world: &World, prompts: usize) {
     println!("| cost of | k | {} |", list.join(" | "));
     println!("|---|---|{}", "---|".repeat(RIGHT.len()));
     let mut crossings = Vec::new();
-    for runs in [Runs::Half, Runs::Draft] {
+    for runs in [Runs::Cheap, Runs::Dear] {
         let drafts = Drafts {
             runs,
             replay: Some((right.clone(), Arc::clone(&known))),

@@ -1,5 +1,6 @@
 //! What deciding costs.
 
+use crate::replay::Right;
 use crate::statistics::median;
 use crate::world::{Drafts, Runs, World};
 use specdec::DraftLength;
@@ -7,6 +8,7 @@ use specdec::core::{Controller, Outcome, PoolView, RowOutcome, SeqId, SeqView};
 use specdec::draft::NgramDrafter;
 use specdec::rakv::{Adaptive, SwitchDrafter};
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Batches of decisions that are timed together.
@@ -17,8 +19,8 @@ const OUTPUT: usize = 64;
 
 pub fn run(world: &World) {
     let drafts = Drafts {
-        runs: Runs::Draft,
-        replay: None,
+        runs: Runs::Dear,
+        replay: Some((Right::new(0.5), Arc::default())),
     };
     let measured = world.generator(Some(&drafts), DraftLength::adaptive(), None);
     let table = measured.adaptive().expect("it is adaptive").costs();

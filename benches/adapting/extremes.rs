@@ -33,7 +33,7 @@ pub fn run(world: &World, prompts: usize) {
     );
     println!("|---|---|---|---|---|---|---|");
     for (name, right) in [("never right", 0.0), ("always right", 1.0)] {
-        for runs in [Runs::Half, Runs::Draft] {
+        for runs in [Runs::Cheap, Runs::Dear] {
             let drafts = Drafts {
                 runs,
                 replay: Some((Right::new(right), Arc::clone(&known))),

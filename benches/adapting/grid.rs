@@ -12,19 +12,52 @@ use specdec::rakv::PrefixStore;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Prompt lengths; the longest leaves room for the longest output in a context of 512.
-const PROMPTS: [usize; 3] = [64, 192, 448];
-const OUTPUTS: [usize; 3] = [16, 32, 64];
-/// Of these, the tokens that are stored.
+/// Of a prompt's tokens, those that are stored.
 const SHARED: f64 = 0.75;
 
-/// Name, what runs, and how often a replay is right. The dear ones pay from an acceptance of about 0.9 on.
-const DRAFTERS: [(&str, Runs, Option<f64>); 4] = [
-    ("draft model", Runs::Draft, None),
-    ("dear replay, .40", Runs::Draft, Some(0.40)),
-    ("cheap replay, .60", Runs::Half, Some(0.60)),
-    ("cheap replay, .95", Runs::Half, Some(0.95)),
-];
+/// Name, what runs, and how often a replay is right.
+type Drafting = (&'static str, Runs, Option<f64>);
+
+/// What is varied.
+pub struct Plan {
+    prompts: &'static [usize],
+    outputs: &'static [usize],
+    drafters: &'static [Drafting],
+    pub repeats: usize,
+}
+
+impl Plan {
+    /// For the tiny pair. The longest prompt leaves room for the longest output in a context of 512. The dear drafters
+    /// pay from an acceptance of about 0.9 on.
+    pub fn tiny(repeats: usize) -> Self {
+        Self {
+            prompts: &[64, 192, 448],
+            outputs: &[16, 32, 64],
+            drafters: &[
+                ("draft model", Runs::Dear, None),
+                ("dear replay, .40", Runs::Dear, Some(0.40)),
+                ("cheap replay, .60", Runs::Cheap, Some(0.60)),
+                ("cheap replay, .95", Runs::Cheap, Some(0.95)),
+            ],
+            repeats,
+        }
+    }
+
+    /// For a model that takes milliseconds a token.
+    pub fn large(repeats: usize) -> Self {
+        Self {
+            prompts: &[64, 192],
+            outputs: &[24, 64],
+            drafters: &[
+                ("dear replay, .40", Runs::Dear, Some(0.40)),
+                ("dear replay, .95", Runs::Dear, Some(0.95)),
+                ("cheap replay, .30", Runs::Cheap, Some(0.30)),
+                ("cheap replay, .90", Runs::Cheap, Some(0.90)),
+            ],
+            repeats,
+        }
+    }
+}
 
 /// What an arm does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +111,8 @@ struct Case {
     want: Vec<u32>,
 }
 
-pub fn run(world: &World, repeats: usize) -> Grid {
-    let (prefixes, mut cases) = cases(world, repeats);
+pub fn run(world: &World, plan: &Plan) -> Grid {
+    let (prefixes, mut cases) = cases(world, plan);
     let store = world.store(&prefixes);
     let known: HashMap<Vec<u32>, Vec<u32>> = cases
         .iter()
@@ -93,15 +126,15 @@ pub fn run(world: &World, repeats: usize) -> Grid {
     };
     let mut clock = Clock::default();
     let mut order = Xoshiro256PlusPlus::seed_from_u64(3);
-    for (drafter, runs, right) in DRAFTERS {
+    for &(drafter, runs, right) in plan.drafters {
         let drafts = Drafts {
             runs,
             replay: right.map(|right| (Right::new(right), Arc::clone(&known))),
         };
         let mut arms = POLICIES.map(|policy| arm(world, &drafts, policy, &store));
         let first = grid.conditions.len();
-        for prompt in PROMPTS {
-            for output in OUTPUTS {
+        for &prompt in plan.prompts {
+            for &output in plan.outputs {
                 grid.conditions.push(Condition {
                     drafter,
                     prompt,
@@ -154,14 +187,14 @@ fn arm(world: &World, drafts: &Drafts, policy: Policy, store: &PrefixStore) -> G
 }
 
 /// The shared prefixes, and a prompt for each condition and repeat.
-fn cases(world: &World, repeats: usize) -> (Vec<Vec<u32>>, Vec<Case>) {
+fn cases(world: &World, plan: &Plan) -> (Vec<Vec<u32>>, Vec<Case>) {
     let (mut prefixes, mut cases) = (Vec::new(), Vec::new());
-    for (i, prompt) in PROMPTS.into_iter().enumerate() {
+    for (i, &prompt) in plan.prompts.iter().enumerate() {
         let shared = (prompt as f64 * SHARED) as usize;
         let prefix = world.text(shared, i as u64);
-        for (j, _) in OUTPUTS.iter().enumerate() {
-            let condition = i * OUTPUTS.len() + j;
-            for repeat in 0..repeats {
+        for (j, _) in plan.outputs.iter().enumerate() {
+            let condition = i * plan.outputs.len() + j;
+            for repeat in 0..plan.repeats {
                 let seed = (1000 * (condition + 1) + repeat) as u64;
                 cases.push(Case {
                     condition,
@@ -174,7 +207,12 @@ fn cases(world: &World, repeats: usize) -> (Vec<Vec<u32>>, Vec<Case>) {
     }
     let asked: Vec<(&[u32], usize)> = cases
         .iter()
-        .map(|case| (&case.prompt[..], OUTPUTS[case.condition % OUTPUTS.len()]))
+        .map(|case| {
+            (
+                &case.prompt[..],
+                plan.outputs[case.condition % plan.outputs.len()],
+            )
+        })
         .collect();
     let outputs = world.outputs(&asked);
     for (case, output) in cases.iter_mut().zip(outputs) {

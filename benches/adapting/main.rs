@@ -1,9 +1,10 @@
 //! What stored prefixes and adaptive draft lengths gain or cost against every fixed policy, where drafting pays
 //! and where it does not: generations timed from prompt to last token, in blocks of one prompt and all policies.
 //!
-//! The target is the tiny trained pair's. Drafters: its draft model, and replay drafters, which run a model for
-//! their time and then say the right token with a set probability: dear ones run the draft model, cheap ones the
-//! first of its two layers. Everything decodes on one thread, greedily, one prompt at a time, and every output must
+//! The target is the tiny trained pair's, or the GGUF file in `SPECDEC_ADAPTING_MODEL`. Drafters: the pair's draft
+//! model, and replay drafters, which run a model for their time and then say the right token with a set probability:
+//! dear ones run the draft model, cheap ones the first of its two layers; of a GGUF file, dear ones its first four
+//! layers, cheap ones nothing. Everything decodes on one thread, greedily, one prompt at a time, and every output must
 //! equal the plain one. Prompts are drawn from the target at temperature 1.
 //!
 //! `cargo bench -p specdec-benches --bench adapting [-- grid|break-even|extremes|decision] [-- --quick]`
@@ -18,6 +19,8 @@ mod statistics;
 mod timed;
 mod world;
 
+use grid::Plan;
+use std::path::Path;
 use world::World;
 
 fn main() {
@@ -27,10 +30,15 @@ fn main() {
     let quick = flags.iter().any(|flag| flag == "--quick");
     let runs = |part: &str| wanted.is_empty() || wanted.iter().any(|w| w == part);
     specdec::kernels::set_threads(1);
-    let world = World::open();
+    let (world, plan) = match std::env::var_os("SPECDEC_ADAPTING_MODEL") {
+        None => (World::tiny(), Plan::tiny(if quick { 5 } else { 25 })),
+        Some(file) => (
+            World::of(Path::new(&file)),
+            Plan::large(if quick { 2 } else { 8 }),
+        ),
+    };
     if runs("grid") {
-        let repeats = if quick { 5 } else { 25 };
-        report::print(&grid::run(&world, repeats));
+        report::print(&grid::run(&world, &plan));
     }
     if runs("break-even") {
         break_even::run(&world, if quick { 4 } else { 12 });

@@ -36,18 +36,18 @@ impl Right {
     }
 }
 
-/// Lets a model draft, and replaces what it says: by the token that will be emitted, or by another one. Where
-/// nothing is known of a prompt (when costs are measured) the model's own drafts stand.
+/// Lets a model draft, if there is one, and replaces what it says: by the token that will be emitted, or by another
+/// one. Where nothing is known of a prompt (when costs are measured) the model's own drafts stand.
 #[derive(Debug)]
 pub struct Replay {
-    inner: ModelDrafter,
+    inner: Option<ModelDrafter>,
     known: Arc<Known>,
     right: Right,
     seed: u64,
 }
 
 impl Replay {
-    pub fn new(inner: ModelDrafter, known: Arc<Known>, right: Right, seed: u64) -> Self {
+    pub fn new(inner: Option<ModelDrafter>, known: Arc<Known>, right: Right, seed: u64) -> Self {
         Self {
             inner,
             known,
@@ -82,7 +82,15 @@ impl Drafter for Replay {
 
     fn draft(&mut self, cx: DraftContext<'_>) -> Result<Draft> {
         let rows = cx.rows;
-        let draft = self.inner.draft(cx)?;
+        let draft = match &mut self.inner {
+            Some(inner) => inner.draft(cx)?,
+            None => Draft {
+                rows: rows
+                    .iter()
+                    .map(|row| RowDraft::deterministic(vec![WRONG[0]; row.k]))
+                    .collect(),
+            },
+        };
         let pairs = rows.iter().zip(draft.rows);
         Ok(Draft {
             rows: pairs.map(|(row, own)| self.replace(row, own)).collect(),
@@ -90,12 +98,17 @@ impl Drafter for Replay {
     }
 
     fn observe(&mut self, observation: &Observation<'_>) -> Result<()> {
-        self.inner.observe(observation)
+        self.inner
+            .as_mut()
+            .map_or(Ok(()), |inner| inner.observe(observation))
     }
 
     fn look_back(&mut self, cx: DraftContext<'_>) -> Result<Option<Vec<Vec<bool>>>> {
         let rows = cx.rows;
-        let mut seen = self.inner.look_back(cx)?;
+        let Some(inner) = &mut self.inner else {
+            return Ok(None);
+        };
+        let mut seen = inner.look_back(cx)?;
         let mistakes = self.right.mistakes(self.seed);
         for (row, seen) in rows.iter().zip(seen.iter_mut().flatten()) {
             let (prompt, emitted) = row.tokens.split_at(row.prompt_len);
@@ -110,10 +123,14 @@ impl Drafter for Replay {
     }
 
     fn evict(&mut self, seq: SeqId) {
-        self.inner.evict(seq);
+        if let Some(inner) = &mut self.inner {
+            inner.evict(seq);
+        }
     }
 
     fn check(&self, target: &ModelSpec) -> std::result::Result<(), BuildError> {
-        self.inner.check(target)
+        self.inner
+            .as_ref()
+            .map_or(Ok(()), |inner| inner.check(target))
     }
 }

@@ -1,8 +1,11 @@
 //! The models, and prompts drawn from them.
 
 use crate::replay::{Known, Replay, Right};
-use specdec::core::{BuildError, KvSegment, ModelSpec, PrefixCache, PrefixImport, PrefixQuery};
+use specdec::core::{
+    BuildError, KvSegment, ModelSpec, PrefixCache, PrefixImport, PrefixQuery, TargetModel,
+};
 use specdec::draft::ModelDrafter;
+use specdec::models::{GgufFile, ModelConfig, Transformer};
 use specdec::prelude::*;
 use specdec::ragged::SlotCache;
 use specdec::rakv::{Identity, PrefixStore, StoreOptions, StoredPrefixes};
@@ -17,27 +20,30 @@ const SEED: u64 = 7;
 /// What replay drafters may say wrongly is decided by it.
 pub const REPLAY_SEED: u64 = 11;
 
+/// Layers of a model given by the user that its dear drafters run.
+const DEAR_LAYERS: usize = 4;
+
 pub struct World {
     pub target: Model,
-    pub draft: Model,
-    /// The draft model without its last layer.
-    pub half: Model,
+    /// A trained draft model, where there is one.
+    pub draft: Option<Model>,
+    dear: Arc<dyn TargetModel>,
+    /// Nothing runs where no model is cheap.
+    cheap: Option<Arc<dyn TargetModel>>,
 }
 
-/// Which model runs in a drafter: what drafts cost.
+/// What drafts cost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Runs {
-    /// The first of the draft model's two layers.
-    Half,
-    /// The draft model.
-    Draft,
+    Cheap,
+    Dear,
 }
 
 impl Runs {
     pub fn name(self) -> &'static str {
         match self {
-            Self::Half => "half the draft model",
-            Self::Draft => "the draft model",
+            Self::Cheap => "a cheap drafter",
+            Self::Dear => "a dear drafter",
         }
     }
 }
@@ -51,17 +57,35 @@ pub struct Drafts {
 }
 
 impl World {
-    pub fn open() -> Self {
+    /// The tiny trained pair: dear drafters run its draft model, cheap ones the first of that one's two layers.
+    pub fn tiny() -> Self {
         let pair = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/tiny-pair");
-        let draft = pair.join("draft");
-        let half = without_last_layer(&draft);
+        let folder = pair.join("draft");
+        let half = without_last_layer(&folder);
+        let draft = open(&folder);
         let world = Self {
             target: open(&pair.join("target")),
-            draft: open(&draft),
-            half: open(&half),
+            dear: draft.target().clone(),
+            draft: Some(draft),
+            cheap: Some(open(&half).target().clone()),
         };
         std::fs::remove_dir_all(half).expect("it was just made");
         world
+    }
+
+    /// A GGUF file: dear drafters run its first layers, cheap ones nothing.
+    pub fn of(path: &Path) -> Self {
+        let target = open(path);
+        let file = GgufFile::open(path).expect("it opened before");
+        let mut config = ModelConfig::from_gguf(&file).expect("it opened before");
+        config.layers = DEAR_LAYERS.min(config.layers);
+        let dear = Transformer::from_tensors(&config, &file, target.device());
+        Self {
+            dear: Arc::new(dear.expect("its first layers are there")),
+            draft: None,
+            cheap: None,
+            target,
+        }
     }
 
     /// A generator for one prompt at a time.
@@ -84,15 +108,17 @@ impl World {
     }
 
     fn drafting(&self, drafts: &Drafts) -> Drafting {
-        let model = match drafts.runs {
-            Runs::Half => &self.half,
-            Runs::Draft => &self.draft,
-        };
         match &drafts.replay {
-            None => Drafting::Model(model.clone()),
+            None => Drafting::Model(self.draft.clone().expect("a trained draft model")),
             Some((right, known)) => {
-                let cache = SlotCache::new(model.target().spec()).expect("it has heads");
-                let inner = ModelDrafter::new(model.target().clone(), cache);
+                let runs = match drafts.runs {
+                    Runs::Cheap => self.cheap.as_ref(),
+                    Runs::Dear => Some(&self.dear),
+                };
+                let inner = runs.map(|model| {
+                    let cache = SlotCache::new(model.spec()).expect("it has heads");
+                    ModelDrafter::new(model.clone(), cache)
+                });
                 let replay = Replay::new(inner, Arc::clone(known), right.clone(), REPLAY_SEED);
                 Drafting::Custom(Box::new(replay))
             }

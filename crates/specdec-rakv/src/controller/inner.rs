@@ -230,9 +230,14 @@ impl<C: Correction> Inner<C> {
     fn learn_row(&mut self, outcome: &RowOutcome, taken: f64) {
         let how = self.options.forgetting();
         let sources = self.sources();
-        let start = self.start();
-        let row = self.rows.entry(outcome.seq).or_insert(start);
-        let planned = row.planned;
+        if !self.rows.contains_key(&outcome.seq) {
+            let row = self.start();
+            self.rows.insert(outcome.seq, row);
+        }
+        let Some(row) = self.rows.get_mut(&outcome.seq) else {
+            return;
+        };
+        let planned = &mut row.planned;
         let source = planned.arm.source;
         let content = outcome.context + 1;
         if let Some(silent) = planned.silent {
@@ -294,7 +299,7 @@ impl<C: Correction> Inner<C> {
             }
         }
         // What was planned has been done.
-        row.planned.switched = false;
+        planned.switched = false;
     }
 
     pub(super) fn evict(&mut self, seq: SeqId) {

@@ -34,7 +34,9 @@ fn held(strategy: Strategy, drafting: Drafting) -> Vec<usize> {
         .expect("it fits");
     (0..GENERATIONS / ROWS)
         .map(|call| {
-            let done = generator.generate_batch(batch(call), |_, _| {}).expect("steps succeed");
+            let done = generator
+                .generate_batch(batch(call), |_, _| {})
+                .expect("steps succeed");
             assert!(done.iter().all(Result::is_ok));
             drop(done);
             live_bytes()
@@ -44,7 +46,10 @@ fn held(strategy: Strategy, drafting: Drafting) -> Vec<usize> {
 
 #[test]
 fn five_hundred_generations_hold_what_fifty_do() {
-    let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
+    let one = rayon::ThreadPoolBuilder::new()
+        .num_threads(1)
+        .build()
+        .expect("a thread");
     one.install(|| {
         for strategy in Strategy::ALL {
             for model_drafts in [false, true] {
@@ -56,7 +61,10 @@ fn five_hundred_generations_hold_what_fifty_do() {
                 let cycle = 40 / ROWS;
                 let early = held[cycle..2 * cycle].iter().max().expect("calls");
                 let late = held[held.len() - cycle..].iter().max().expect("calls");
-                assert!(late <= &(early + early / 100), "{strategy}, draft model: {model_drafts}: {early} bytes, then {late}");
+                assert!(
+                    late <= &(early + early / 100),
+                    "{strategy}, draft model: {model_drafts}: {early} bytes, then {late}"
+                );
             }
         }
     });
