@@ -55,7 +55,9 @@ def run(args: argparse.Namespace, name: str, options: list[str]) -> tuple[list[d
         partial = summary.with_suffix(".part")
         command = [args.generate, "--model", args.model, "--input", args.input, "--output", output]
         command += ["--summary", partial, "--max-new", str(args.max_new), "--dtype", args.dtype, *options]
-        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{name}: {done.stderr.strip().splitlines()[-1]}")
         partial.rename(summary)
     return lines(output), json.loads(summary.read_text())
 

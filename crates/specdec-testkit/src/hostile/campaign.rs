@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 const POOL: usize = 256;
 /// Longest input that is added to a corpus, in bytes.
 const CORPUS_FILE: usize = 8192;
+/// Files up to which a corpus grows.
+const CORPUS_FILES: usize = 32;
 
 /// A search for input that a reader does not survive. Inputs grow to no more than about eight times the
 /// longest one that was given.
@@ -230,7 +232,8 @@ fn kind(reason: &str) -> String {
 
 /// Writes an input to a corpus, named after the reason it was refused for.
 fn keep(folder: &Path, reason: &str, bytes: &[u8]) {
-    if bytes.len() > CORPUS_FILE {
+    let files = fs::read_dir(folder).map_or(0, Iterator::count);
+    if bytes.len() > CORPUS_FILE || files >= CORPUS_FILES {
         return;
     }
     let kind = kind(reason).to_lowercase();
