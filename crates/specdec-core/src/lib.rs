@@ -37,7 +37,8 @@ pub use request::{Limits, Request, Speculation, StopRule};
 pub use sampling::{History, LogitRule, SamplingParams};
 pub use schedule::{FirstCome, Scheduler};
 pub use selective::{
-    HeadWeights, RowKeys, Selection, SelectionError, SelectiveAttend, SelectiveCache, Weighed,
+    HeadWeights, RowKeys, Score, Selection, SelectionError, SelectiveAttend, SelectiveCache,
+    Weighed,
 };
 pub use sequence::{PoolView, SeqId, SeqView, Token};
 pub use stats::{PositionCount, Stats};

@@ -219,7 +219,7 @@ impl AlignedCache {
         selection: &Selection,
     ) -> Result<PassAttend<'_>> {
         let next = Transaction::check(self.open.as_ref(), rows, phase, |seq| self.len(seq))?;
-        selection.check(rows, self.shape.layers)?;
+        selection.check(rows, self.shape.layers, self.shape.kv_heads)?;
         let places = self.places(rows, phase);
         let needs = places.iter().map(|(&seq, p)| self.missing(seq, p.columns));
         self.reserve(needs.sum())?;

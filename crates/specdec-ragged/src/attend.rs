@@ -1,12 +1,14 @@
 use crate::model_shape::{ModelShape, Passes, kernel};
 use burn::prelude::*;
-use specdec_core::{Attend, CacheError, HeadWeights, Result, Selection, SelectiveAttend, Weighed};
-use specdec_kernels::{Attended, SlotStore};
+use specdec_core::{
+    Attend, CacheError, HeadWeights, Result, Score, Selection, SelectiveAttend, Weighed,
+};
+use specdec_kernels::{Attended, AttentionPass, SlotStore};
 
 /// How the layers of a pass attend.
 pub(crate) struct Plan {
     passes: Passes,
-    /// The same, with the weights of the queries asked for; empty when none are.
+    /// The same, with the scores of the queries asked for; empty when none are.
     weighed: Passes,
     heads: HeadWeights,
 }
@@ -14,12 +16,16 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(passes: Passes, selection: &Selection) -> Result<Self, CacheError> {
         let queries = &selection.queries;
+        let report = match selection.score {
+            Score::Logits => AttentionPass::scores_of,
+            _ => AttentionPass::weights_of,
+        };
         let weighed = match queries.is_empty() {
             true => Ok(Passes::new()),
             false => passes
                 .iter()
                 .map(|(window, pass)| {
-                    let pass = pass.clone().weights_of(queries.clone()).map_err(kernel)?;
+                    let pass = report(pass.clone(), queries.clone()).map_err(kernel)?;
                     Ok((*window, pass))
                 })
                 .collect::<Result<Passes, CacheError>>(),

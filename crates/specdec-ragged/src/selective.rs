@@ -16,8 +16,9 @@ pub(crate) fn see(
         let Some(keys) = selection.row(row) else {
             continue;
         };
-        for (layer, list) in keys.lists() {
-            pass = pass.keys(layer, row, list.to_vec()).map_err(kernel)?;
+        for (layer, lists) in keys.lists() {
+            let lists = lists.iter().map(|list| list.to_vec()).collect();
+            pass = pass.head_keys(layer, row, lists).map_err(kernel)?;
         }
         pass = pass.tail(row, keys.tail()).map_err(kernel)?;
     }

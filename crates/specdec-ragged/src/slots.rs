@@ -222,7 +222,7 @@ impl SlotCache {
         selection: &Selection,
     ) -> Result<PassAttend<'_>> {
         let next = Transaction::check(self.open.as_ref(), rows, phase, |seq| self.len(seq))?;
-        selection.check(rows, self.shape.layers)?;
+        selection.check(rows, self.shape.layers, self.shape.kv_heads)?;
         let wanted = rows
             .iter()
             .map(|row| self.missing(row.seq, row.start + row.len))

@@ -37,6 +37,16 @@ struct Pass {
     selection: Selection,
 }
 
+/// What one query head makes of the entries it sees.
+struct Looked {
+    /// The mixed values.
+    out: Vec<f32>,
+    /// Products with the keys, times the scale.
+    logits: Vec<f64>,
+    /// Softmax of them.
+    weights: Vec<f64>,
+}
+
 impl Entries {
     fn new(layers: usize) -> Self {
         Self(vec![(Vec::new(), Vec::new()); layers])
@@ -114,7 +124,7 @@ impl VecCache {
                 .into());
             }
         }
-        selection.check(rows, self.spec.layers)?;
+        selection.check(rows, self.spec.layers, self.spec.kv_heads)?;
         let done = vec![false; self.spec.layers];
         let staged = self
             .pass
@@ -143,9 +153,8 @@ impl VecCache {
         .into())
     }
 
-    /// What one query head sees, softmax of scaled products over the visible entries, and the
-    /// weights of these.
-    fn look(&self, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> (Vec<f32>, Vec<f64>) {
+    /// Softmax of scaled products over the visible entries.
+    fn look(&self, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Looked {
         let d = self.spec.head_dim;
         let scale = self.spec.scale.map_or(1.0 / (d as f64).sqrt(), f64::from);
         let dot = |k: &[f32]| -> f64 {
@@ -154,16 +163,20 @@ impl VecCache {
                 .map(|(a, b)| f64::from(*a) * f64::from(*b))
                 .sum()
         };
-        let scores: Vec<f64> = keys.iter().map(|k| scale * dot(k)).collect();
-        let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let weights: Vec<f64> = scores.iter().map(|s| (s - best).exp()).collect();
+        let logits: Vec<f64> = keys.iter().map(|k| scale * dot(k)).collect();
+        let best = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = logits.iter().map(|s| (s - best).exp()).collect();
         let sum: f64 = weights.iter().sum();
         let mixed = (0..d).map(|i| {
             let values = weights.iter().zip(values);
             let mixed: f64 = values.map(|(w, v)| w * f64::from(v[i])).sum();
             (mixed / sum) as f32
         });
-        (mixed.collect(), weights.iter().map(|w| w / sum).collect())
+        Looked {
+            out: mixed.collect(),
+            weights: weights.iter().map(|w| w / sum).collect(),
+            logits,
+        }
     }
 }
 
@@ -240,16 +253,16 @@ impl VecAttend<'_> {
             let keys: Vec<&[f32]> = held.0.chunks(width).chain(staged.0.chunks(width)).collect();
             let values: Vec<&[f32]> = held.1.chunks(width).chain(staged.1.chunks(width)).collect();
             for position in row.start..row.start + row.len {
-                let seen = sight.of(position);
                 for head in 0..heads {
                     let g = head / (heads / kv_heads);
+                    let seen = sight.of(position, g);
                     let mine = g * d..(g + 1) * d;
                     let ks: Vec<&[f32]> = seen.iter().map(|&p| &keys[p][mine.clone()]).collect();
                     let vs: Vec<&[f32]> = seen.iter().map(|&p| &values[p][mine.clone()]).collect();
                     let from = (at * heads + head) * d;
-                    let (mixed, weights) = cache.look(&q[from..from + d], &ks, &vs);
-                    out.extend(mixed);
-                    reported.add(at, g, heads / kv_heads, (&seen, &weights));
+                    let looked = cache.look(&q[from..from + d], &ks, &vs);
+                    reported.add(at, g, heads / kv_heads, (&seen, &looked));
+                    out.extend(looked.out);
                 }
                 at += 1;
             }

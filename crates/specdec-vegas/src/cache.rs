@@ -1,11 +1,11 @@
 use crate::collect::{CollectedRow, Fate, HostWeights, OpenPass, Weights, candidates};
-use crate::{Candidates, CheckedConfig, Ranked, Select, VegasMeter};
+use crate::known::Known;
+use crate::{Candidates, CheckedConfig, HeadSets, Ranked, Select, VegasMeter};
 use burn::prelude::*;
 use specdec_core::{
     Attend, HeadWeights, KvCache, KvSegment, ModelSpec, Phase, Result, RowKeys, RowSpan, Selection,
     SelectiveAttend, SelectiveCache, SeqId,
 };
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,48 +20,19 @@ use std::time::Instant;
 /// A draft attends to everything
 /// * where all candidates fit the budget,
 /// * in layers with a sliding window,
-/// * in sequences of which nothing was collected since they were created, imported into, or evicted:
-///   until their next pass.
+/// * in the first draft pass of a sequence of which nothing was collected: one whose prompt was
+///   imported, all but the anchor. That pass ranks for those after it.
 pub struct Vegas<C> {
     inner: C,
     config: CheckedConfig,
     select: Arc<dyn Select>,
     /// Layers without a window.
     sparse: Vec<bool>,
+    /// Key sets of a layer.
+    sets: usize,
     known: Known,
     open: Option<OpenPass>,
     meter: VegasMeter,
-}
-
-/// What is known of each sequence; nothing where drafts see everything.
-#[derive(Default)]
-struct Known {
-    chosen: HashMap<SeqId, Arc<RowKeys>>,
-    /// Committed passes from which nothing has been chosen yet.
-    collected: Vec<(Vec<CollectedRow>, Weights)>,
-}
-
-impl Known {
-    fn forget(&mut self, seq: SeqId) {
-        self.chosen.remove(&seq);
-        self.collected.retain_mut(|(rows, _)| {
-            rows.retain(|row| row.seq != seq);
-            !rows.is_empty()
-        });
-    }
-
-    /// How many positions a sequence's ranking covers.
-    fn covered(&self, seq: SeqId) -> Option<usize> {
-        let mut waiting = self.collected.iter().flat_map(|(rows, _)| rows);
-        let waiting = waiting.find(|row| row.seq == seq).map(|row| row.count);
-        waiting.or_else(|| self.chosen.get(&seq).map(|keys| keys.tail()))
-    }
-
-    fn memory_bytes(&self) -> usize {
-        let chosen = self.chosen.values().map(|keys| keys.memory_bytes());
-        let waiting = self.collected.iter().map(|(_, w)| w.memory_bytes());
-        chosen.chain(waiting).sum()
-    }
 }
 
 impl<C> std::fmt::Debug for Vegas<C> {
@@ -69,7 +40,7 @@ impl<C> std::fmt::Debug for Vegas<C> {
         f.debug_struct("Vegas")
             .field("config", &self.config)
             .field("select", &self.select)
-            .field("sequences", &self.known.chosen.len())
+            .field("sequences", &self.known.len())
             .finish_non_exhaustive()
     }
 }
@@ -88,9 +59,14 @@ impl<C: SelectiveCache> Vegas<C> {
         config: CheckedConfig,
         select: impl Select + 'static,
     ) -> Self {
+        let sets = match config.options().heads {
+            HeadSets::Shared => 1,
+            HeadSets::PerKvHead => spec.kv_heads,
+        };
         Self {
             inner,
             config,
+            sets,
             select: Arc::new(select),
             sparse: (0..spec.layers).map(|l| spec.window(l).is_none()).collect(),
             known: Known::default(),
@@ -138,10 +114,7 @@ impl<C: SelectiveCache> Vegas<C> {
 
     /// What to collect in a pass that attends to everything.
     fn watch(&self, rows: &[RowSpan], phase: Phase) -> (Selection, OpenPass) {
-        let mut selection = Selection {
-            heads: HeadWeights::Mean,
-            ..Selection::default()
-        };
+        let mut selection = self.report();
         let mut watched = Vec::with_capacity(rows.len());
         let (mut offset, mut columns) = (0, 0);
         for row in rows {
@@ -156,31 +129,41 @@ impl<C: SelectiveCache> Vegas<C> {
             watched.push((row.seq, row.start, fate));
             offset += row.len;
         }
-        let weights = Weights::new(self.sparse.len(), selection.queries.len(), columns);
         let open = OpenPass {
+            phase,
             rows: watched,
-            weights,
+            weights: self.weights(selection.queries.len(), columns),
         };
         (selection, open)
     }
 
+    /// Scores as the configuration wants them, of no query yet.
+    fn report(&self) -> Selection {
+        let options = self.config.options();
+        Selection {
+            heads: match options.heads {
+                HeadSets::Shared => HeadWeights::Mean,
+                HeadSets::PerKvHead => HeadWeights::PerKvHead,
+            },
+            score: options.score,
+            ..Selection::default()
+        }
+    }
+
+    /// Room for the scores of some queries.
+    fn weights(&self, queries: usize, columns: usize) -> Weights {
+        Weights::new(self.sparse.len(), [queries, self.sets, columns])
+    }
+
     /// Chooses the keys of the passes that any of these rows waits for.
     fn choose(&mut self, rows: &[RowSpan]) -> Result<()> {
-        let waits = |seq: SeqId| rows.iter().any(|row| row.seq == seq);
-        let mut at = 0;
-        while let Some((waiting, weights)) = self.known.collected.get(at) {
-            if !waiting.iter().any(|row| waits(row.seq)) {
-                at += 1;
-                continue;
-            }
+        while let Some(pass) = self.known.waiting(rows) {
             let started = Instant::now();
-            let host = weights.read()?;
+            let host = self.known.weights(pass).read()?;
             self.meter
                 .change(|stats| stats.collect_time += started.elapsed());
-            let (waiting, _) = self.known.collected.remove(at);
-            for row in waiting {
-                let keys = self.choose_row(&row, &host);
-                self.known.chosen.insert(row.seq, Arc::new(keys));
+            for row in self.known.take(pass) {
+                self.known.choose(row.seq, self.choose_row(&row, &host));
             }
         }
         Ok(())
@@ -188,63 +171,118 @@ impl<C: SelectiveCache> Vegas<C> {
 
     fn choose_row(&self, row: &CollectedRow, host: &HostWeights) -> RowKeys {
         let layers = self.sparse.iter().enumerate().map(|(layer, sparse)| {
-            if !sparse {
+            let sets = (0..self.sets).map(|set| self.choose_set(row, (layer, set), host));
+            let sets: Vec<_> = if *sparse { sets.collect() } else { Vec::new() };
+            if sets.iter().all(Option::is_none) {
                 return None;
             }
-            let started = Instant::now();
-            let weights = host.mean(layer, row);
-            let collected = Instant::now();
-            let mut from = Candidates::new(row.seq, layer, row.count, &weights);
-            from.keys = row.keys;
-            from.least = self.config.least(row.count);
-            from.budget = self.config.budget(row.keys, row.count);
-            let keys = self.select.select(&from).map(|mut keys| {
-                keys.retain(|&key| (key as usize) < row.count);
-                keys.sort_unstable();
-                keys.dedup();
-                keys
-            });
-            let chosen = keys.as_ref().map_or(row.count, Vec::len) as u64;
-            self.meter.change(|stats| {
-                stats.sets += 1;
-                stats.chosen += chosen;
-                stats.candidates += row.count as u64;
-                stats.collect_time += collected - started;
-                stats.select_time += collected.elapsed();
-            });
-            keys.map(Arc::from)
+            let all = || (0..row.count as u32).collect();
+            Some(
+                sets.into_iter()
+                    .map(|set| set.unwrap_or_else(all))
+                    .collect(),
+            )
         });
-        RowKeys::new(layers.collect(), row.count)
+        RowKeys::by_head(layers.collect(), row.count)
     }
 
-    /// What the rows of a draft pass see.
-    fn drafted(&self, rows: &[RowSpan]) -> Selection {
-        let keys = rows
-            .iter()
-            .map(|row| self.known.chosen.get(&row.seq).cloned());
-        Selection {
-            rows: keys.collect(),
-            ..Selection::default()
+    /// One set of keys; `None` for all.
+    fn choose_set(
+        &self,
+        row: &CollectedRow,
+        (layer, set): (usize, usize),
+        host: &HostWeights,
+    ) -> Option<Arc<[u32]>> {
+        let options = self.config.options();
+        let started = Instant::now();
+        let weights = host.mean(layer, row, set);
+        let collected = Instant::now();
+        let mut from = Candidates::new(row.seq, layer, row.count, &weights);
+        from.head = (options.heads == HeadSets::PerKvHead).then_some(set);
+        from.score = options.score;
+        from.keys = row.keys;
+        from.least = self.config.least(row.count);
+        from.budget = self.config.budget(row.keys, row.count);
+        let keys = self.select.select(&from).map(|mut keys| {
+            keys.retain(|&key| (key as usize) < row.count);
+            keys.sort_unstable();
+            keys.dedup();
+            keys
+        });
+        let chosen = keys.as_ref().map_or(row.count, Vec::len) as u64;
+        self.meter.change(|stats| {
+            stats.sets += 1;
+            stats.chosen += chosen;
+            stats.candidates += row.count as u64;
+            stats.collect_time += collected - started;
+            stats.select_time += collected.elapsed();
+        });
+        keys.map(Arc::from)
+    }
+
+    /// What the rows of a draft pass see. Rows of which nothing is known see everything, and are
+    /// watched where that helps to rank.
+    fn draft(&mut self, rows: &[RowSpan]) -> Result<(Selection, OpenPass)> {
+        if let Some(before) = self.open.take_if(|open| open.phase == Phase::Draft) {
+            self.collect(before, None);
         }
+        self.choose(rows)?;
+        let mut selection = self.report();
+        let mut watched = Vec::new();
+        let (mut offset, mut columns) = (0, 0);
+        for row in rows {
+            let keys = row.start + row.len;
+            offset += row.len;
+            if self.known.keys(row.seq).is_none() && !self.config.keeps_all(keys, row.start) {
+                let at = selection.queries.len();
+                let mut unknown = CollectedRow {
+                    seq: row.seq,
+                    count: row.start,
+                    keys,
+                    queries: at..at,
+                };
+                if self.select.needs_weights() {
+                    unknown.queries.end += 1;
+                    selection.queries.push(offset - 1);
+                    columns = columns.max(row.start);
+                    watched.push((row.seq, row.start, Fate::Choose(unknown)));
+                } else {
+                    let keys = self.choose_row(&unknown, &HostWeights::default());
+                    self.known.choose(row.seq, keys);
+                }
+            }
+            selection.rows.push(self.known.keys(row.seq).cloned());
+        }
+        let open = OpenPass {
+            phase: Phase::Draft,
+            rows: watched,
+            weights: self.weights(selection.queries.len(), columns),
+        };
+        Ok((selection, open))
     }
-}
 
-/// Counts what the rows of a draft pass attend to.
-fn count_draft(meter: &VegasMeter, layers: usize, rows: &[RowSpan], selection: &Selection) {
-    meter.change(|stats| {
-        for (number, row) in rows.iter().enumerate() {
-            let held = (row.start + row.len) * layers;
-            stats.draft_rows += 1;
-            stats.held += held as u64;
-            stats.attended += held as u64;
-            let Some(keys) = selection.row(number) else {
+    /// Puts aside what a pass showed of the rows that it ranks, those that keep anything of it (`keep`
+    /// entries each; without, nothing is kept and all rank).
+    fn collect(&mut self, open: OpenPass, keep: Option<&[usize]>) {
+        let mut rows = Vec::new();
+        for (number, (seq, start, fate)) in open.rows.into_iter().enumerate() {
+            let kept = keep.map(|keep| keep.get(number).copied().unwrap_or(0));
+            // A row that keeps nothing of a pass is where it was.
+            if kept == Some(0) || fate == Fate::Stay {
                 continue;
-            };
-            stats.sparse_rows += u64::from(keys.lists().next().is_some());
-            let left_out = keys.lists().map(|(_, list)| keys.tail() - list.len());
-            stats.attended -= left_out.sum::<usize>() as u64;
+            }
+            self.known.forget(seq);
+            if let Fate::Choose(mut row) = fate {
+                row.count = row.count.min(start + kept.unwrap_or(0));
+                rows.push(row);
+            }
         }
-    });
+        if !rows.is_empty() {
+            self.meter
+                .change(|stats| stats.collected_rows += rows.len() as u64);
+            self.known.collect(rows, open.weights);
+        }
+    }
 }
 
 /// Attention of a pass, whose weights are put aside.
@@ -278,47 +316,26 @@ impl<C: SelectiveCache> KvCache for Vegas<C> {
     }
 
     fn begin<'a>(&'a mut self, rows: &[RowSpan], phase: Phase) -> Result<Box<dyn Attend + 'a>> {
-        let (selection, open) = if phase == Phase::Draft {
-            self.choose(rows)?;
-            (self.drafted(rows), None)
-        } else {
-            let (selection, open) = self.watch(rows, phase);
-            (selection, Some(open))
+        let (selection, open) = match phase {
+            Phase::Draft => self.draft(rows)?,
+            _ => self.watch(rows, phase),
         };
         let inner = self.inner.begin_selective(rows, phase, &selection)?;
-        if open.is_none() {
-            count_draft(&self.meter, self.sparse.len(), rows, &selection);
+        if phase == Phase::Draft {
+            self.meter.drafted(self.sparse.len(), rows, &selection);
         }
-        self.open = open;
-        let weights = self.open.as_mut().map(|open| &mut open.weights);
+        let weights = &mut self.open.insert(open).weights;
         Ok(Box::new(VegasAttend {
             inner,
             sparse: &self.sparse,
-            weights: weights.filter(|weights| weights.wanted()),
+            weights: weights.wanted().then_some(weights),
         }))
     }
 
     fn commit(&mut self, keep: &[usize]) -> Result<()> {
         self.inner.commit(keep)?;
-        let Some(open) = self.open.take() else {
-            return Ok(());
-        };
-        let mut rows = Vec::new();
-        for ((seq, start, fate), &keep) in open.rows.into_iter().zip(keep) {
-            // A row that keeps nothing is where it was.
-            if keep == 0 || fate == Fate::Stay {
-                continue;
-            }
-            self.known.forget(seq);
-            if let Fate::Choose(mut row) = fate {
-                row.count = row.count.min(start + keep);
-                rows.push(row);
-            }
-        }
-        if !rows.is_empty() {
-            self.meter
-                .change(|stats| stats.collected_rows += rows.len() as u64);
-            self.known.collected.push((rows, open.weights));
+        if let Some(open) = self.open.take() {
+            self.collect(open, Some(keep));
         }
         Ok(())
     }
@@ -331,6 +348,10 @@ impl<C: SelectiveCache> KvCache for Vegas<C> {
     fn evict(&mut self, seq: SeqId) {
         self.inner.evict(seq);
         self.known.forget(seq);
+        // What a draft of it showed is nobody's; the rows of other passes are counted by what they keep.
+        if let Some(open) = self.open.as_mut().filter(|open| open.phase == Phase::Draft) {
+            open.rows.retain(|(row, ..)| *row != seq);
+        }
     }
 
     fn export(&self, seq: SeqId, range: Range<usize>) -> Result<KvSegment> {

@@ -48,41 +48,43 @@ pub(crate) enum Fate {
 /// A pass that is open.
 #[derive(Debug)]
 pub(crate) struct OpenPass {
+    pub(crate) phase: Phase,
     /// Sequence, first position and fate of each row.
     pub(crate) rows: Vec<(SeqId, usize, Fate)>,
     pub(crate) weights: Weights,
 }
 
-/// The reported weights of a pass: per layer `[Q, 1, S]`, once it has attended.
+/// What was reported of a pass: per layer `[Q, W, S]`, once it has attended. W is 1, or Hkv where each
+/// key/value head has its own keys.
 #[derive(Debug, Default)]
 pub(crate) struct Weights {
     layers: Vec<Option<Tensor<3>>>,
-    /// Q, and the least S.
-    shape: (usize, usize),
+    /// Q, W, and the least S.
+    shape: [usize; 3],
 }
 
 impl Weights {
-    /// Of `layers` layers, `queries` queries and rows of up to `columns` keys.
-    pub(crate) fn new(layers: usize, queries: usize, columns: usize) -> Self {
+    /// Of `layers` layers, and of queries, heads and columns as in `shape`.
+    pub(crate) fn new(layers: usize, shape: [usize; 3]) -> Self {
         Self {
             layers: vec![None; layers],
-            shape: (queries, columns),
+            shape,
         }
     }
 
     /// Whether anything is to be reported.
     pub(crate) fn wanted(&self) -> bool {
-        self.shape.0 > 0
+        self.shape[0] > 0
     }
 
     pub(crate) fn put(&mut self, layer: usize, weights: Option<Tensor<3>>) -> Result<()> {
-        let (queries, columns) = self.shape;
+        let want = self.shape;
         let got = weights.as_ref().map_or([0; 3], Tensor::dims);
-        if got[0] != queries || got[1] != 1 || got[2] < columns {
+        if got[..2] != want[..2] || got[2] < want[2] {
             return Err(CacheError::Shape {
                 what: "reported weights",
                 got: got.to_vec(),
-                want: vec![queries, 1, columns],
+                want: want.to_vec(),
             }
             .into());
         }
@@ -112,8 +114,8 @@ impl Weights {
         let mut data = data.into_iter();
         let mut layers = Vec::with_capacity(self.layers.len());
         for weights in &self.layers {
-            let Some(columns) = weights.as_ref().map(|weights| weights.dims()[2]) else {
-                layers.push((0, Vec::new()));
+            let Some([_, heads, columns]) = weights.as_ref().map(Tensor::dims) else {
+                layers.push(HostLayer::default());
                 continue;
             };
             let data = data
@@ -122,29 +124,40 @@ impl Weights {
             let values = data
                 .try_into_vec_as::<f32>()
                 .map_err(|e| unreadable(format!("{e:?}")))?;
-            layers.push((columns, values));
+            layers.push(HostLayer {
+                heads,
+                columns,
+                values,
+            });
         }
         Ok(HostWeights { layers })
     }
 }
 
 /// The same, read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct HostWeights {
-    /// S and `[Q, S]` per layer; empty where nothing was reported.
-    layers: Vec<(usize, Vec<f32>)>,
+    layers: Vec<HostLayer>,
+}
+
+/// Of one layer, `[Q, W, S]`; empty where nothing was reported.
+#[derive(Debug, Default)]
+struct HostLayer {
+    heads: usize,
+    columns: usize,
+    values: Vec<f32>,
 }
 
 impl HostWeights {
-    /// The mean over a row's queries of the weights of its candidates, `[count]`; empty where nothing
-    /// was reported. Each query's weights are those over all that it saw.
-    pub(crate) fn mean(&self, layer: usize, row: &CollectedRow) -> Vec<f32> {
-        let Some((columns, values)) = self.layers.get(layer).filter(|(s, _)| *s > 0) else {
+    /// The mean over a row's queries of what its candidates weighed with a head, `[count]`; empty where
+    /// nothing was reported. Each query's weights are those over all that it saw.
+    pub(crate) fn mean(&self, layer: usize, row: &CollectedRow, head: usize) -> Vec<f32> {
+        let Some(layer) = self.layers.get(layer).filter(|layer| layer.columns > 0) else {
             return Vec::new();
         };
         let mut rows = row.queries.clone().map(|query| {
-            let from = query * columns;
-            &values[from..from + row.count.min(*columns)]
+            let from = (query * layer.heads + head) * layer.columns;
+            &layer.values[from..from + row.count.min(layer.columns)]
         });
         let Some(first) = rows.next() else {
             return Vec::new();

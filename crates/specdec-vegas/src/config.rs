@@ -1,4 +1,4 @@
-use specdec_core::BuildError;
+use specdec_core::{BuildError, Score};
 
 /// Which queries of a verify pass rank the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -14,6 +14,18 @@ pub enum Collect {
     All,
 }
 
+/// Whether the key/value heads of a layer share a set of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum HeadSets {
+    /// One set a layer, ranked by all query heads.
+    #[default]
+    Shared,
+    /// A set for each key/value head, ranked by the query heads of its group (as PillarAttn has it,
+    /// arXiv 2512.01278). Each has the whole budget, so as many entries are read; the sets differ.
+    PerKvHead,
+}
+
 /// How much drafts attend to, not checked yet.
 ///
 /// | option | default | [`paper`](Self::paper) | range |
@@ -25,6 +37,8 @@ pub enum Collect {
 /// | `recent` | 32 | 0 | any |
 /// | `coverage` | none | none | above 0, at most 1 |
 /// | `collect` | [`Collect::Ends`] | the same | |
+/// | `score` | [`Score::Weights`] | the same | without `coverage` if logits |
+/// | `heads` | [`HeadSets::Shared`] | the same | |
 /// | `page` | 1 | 1 | 1 or more |
 /// | `plain_refresh` | 8 | 1 | 1 or more |
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +60,12 @@ pub struct VegasConfig {
     pub coverage: Option<f64>,
     /// Whose attention ranks the entries.
     pub collect: Collect,
+    /// What of it: softmax weights, as the authors' release has it, or the scores before softmax, as
+    /// the paper's Eq. 2. A score has no regard to how much there is to look at: a head that looks at
+    /// everything alike ranks as loudly as one that looks at one key.
+    pub score: Score,
+    /// Whether all heads of a layer share a set of keys.
+    pub heads: HeadSets,
     /// Positions that are kept or left out together, see [`Ranked`](crate::Ranked::page). The CPU's
     /// attention reads keys sixteen at a time: pages of 16 are what it leaves out at no loss, single
     /// positions it reads with their neighbours.
@@ -66,6 +86,8 @@ impl Default for VegasConfig {
             recent: 32,
             coverage: None,
             collect: Collect::Ends,
+            score: Score::Weights,
+            heads: HeadSets::Shared,
             page: 1,
             plain_refresh: 8,
         }
@@ -107,6 +129,10 @@ impl VegasConfig {
         }
         if let Some(coverage) = self.coverage.filter(|&coverage| !share(coverage)) {
             return refuse("coverage", coverage.to_string(), "above 0, at most 1");
+        }
+        if let (Score::Logits, Some(coverage)) = (self.score, self.coverage) {
+            let allowed = "none where logits rank, which are no shares";
+            return refuse("coverage", coverage.to_string(), allowed);
         }
         let counts = [
             ("min", self.min),

@@ -4,7 +4,7 @@ mod ranked;
 pub use baselines::{Everything, Random, Streaming};
 pub use ranked::Ranked;
 
-use specdec_core::SeqId;
+use specdec_core::{Score, SeqId};
 use std::fmt::Debug;
 
 /// The entries of one sequence in one layer among which the keys of the next drafts are chosen.
@@ -15,6 +15,8 @@ pub struct Candidates<'a> {
     pub seq: SeqId,
     /// The layer.
     pub layer: usize,
+    /// The key/value head, where each has keys of its own.
+    pub head: Option<usize>,
     /// Positions `0..count` can be chosen; those after them are attended to in any case.
     pub count: usize,
     /// Keys that the pass saw, drafted ones included.
@@ -23,9 +25,11 @@ pub struct Candidates<'a> {
     pub least: usize,
     /// Most keys to choose.
     pub budget: usize,
-    /// What each candidate weighed, `[count]`: softmax weights, the mean over all query heads and
-    /// the collected queries. Empty when the rule does not need them.
+    /// What each candidate weighed, `[count]`: the mean over the query heads that look at them and the
+    /// collected queries. Empty when the rule does not need them.
     pub weights: &'a [f32],
+    /// What these are: softmax weights, or the scores before softmax.
+    pub score: Score,
 }
 
 impl<'a> Candidates<'a> {
@@ -35,11 +39,13 @@ impl<'a> Candidates<'a> {
         Self {
             seq,
             layer,
+            head: None,
             count,
             keys: count,
             least: count,
             budget: count,
             weights,
+            score: Score::Weights,
         }
     }
 }

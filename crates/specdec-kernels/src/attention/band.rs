@@ -3,10 +3,11 @@
 use core::ops::Range;
 
 use super::{
-    block::{
-        Add, Ahead, BLOCK, Batch, Columns, Gathering, Join, Kept, QUERIES, Score, Scores, Weigh,
-    },
+    add::{Add, Join},
+    block::{BLOCK, Gathering, Kept, QUERIES, Scores},
+    columns::{Ahead, Columns},
     host::Work,
+    score::{Batch, Score, Weigh},
 };
 use crate::vector::{Line, run};
 
@@ -33,7 +34,7 @@ pub(super) struct BandWork<'a> {
     /// Most queries of a batch.
     most: usize,
     batches: Vec<Batch>,
-    /// Tokens whose weights are asked for.
+    /// Tokens whose attention is asked for.
     asked: Vec<usize>,
 }
 
@@ -104,7 +105,7 @@ impl<'a> BandWork<'a> {
 
     /// The columns of `limits` that the row's queries see, the window and the order in time apart.
     fn runs(&self, limits: Range<usize>) -> Vec<Range<usize>> {
-        let earlier = &self.work.earlier[self.row];
+        let earlier = self.work.earlier(self.row, self.head);
         let skip = earlier.partition_point(|run| run.end <= limits.start);
         let inside = earlier[skip..]
             .iter()
@@ -125,7 +126,7 @@ impl<'a> BandWork<'a> {
     /// The columns of the block after the one that starts at `block`, as far as they are earlier than the row's tokens.
     fn next(&self, block: usize) -> Range<usize> {
         let next = block + BLOCK;
-        match &self.work.earlier[self.row][..] {
+        match self.work.earlier(self.row, self.head) {
             [all] if all.contains(&next) => next..all.end.min(next + BLOCK),
             _ => 0..0,
         }
@@ -170,23 +171,28 @@ impl<'a> BandWork<'a> {
             first = queries.end;
             let scores = &mut scratch.scores[..queries.len()];
             let out = &mut scratch.out[..queries.len() * self.lines];
-            let together = (batches, queries.clone());
-            let later = self.set(block, together, (scores, out), &mut ahead);
-            kept.extend(self.keep(block, queries, &later, scores));
+            let any = self.score(block, (batches, &queries), scores, &mut ahead);
+            if self.work.pass.reports_scores() {
+                kept.extend(self.keep(block, &queries, None, scores));
+            }
+            let later = self.gather(block, (&queries, &any), (scores, out), &mut ahead);
+            if !self.work.pass.reports_scores() {
+                kept.extend(self.keep(block, &queries, Some(&later), scores));
+            }
             join_all(folds, gathered, (&later, out), self.lines);
         }
     }
 
-    /// The weights in a block of those queries that are asked for.
+    /// What those queries that are asked for report of a block: scores, or with the block's `folds` weights.
     fn keep(
         &self,
         block: usize,
-        queries: Range<usize>,
-        folds: &[(f32, f32)],
-        scores: &[Scores],
+        queries: &Range<usize>,
+        folds: Option<&[(f32, f32)]>,
+        values: &[Scores],
     ) -> impl Iterator<Item = Kept> {
-        let all = queries.zip(folds.iter().zip(scores));
-        all.filter_map(move |(query, (fold, scores))| {
+        let all = queries.clone().zip(values).enumerate();
+        all.filter_map(move |(place, (query, values))| {
             let token = query / self.work.group;
             if !self.asked.contains(&token) {
                 return None;
@@ -196,8 +202,8 @@ impl<'a> BandWork<'a> {
                 query,
                 block,
                 runs,
-                most: fold.0,
-                weights: Box::new(*scores),
+                most: folds.map(|folds| folds[place].0),
+                values: Box::new(*values),
             })
         })
     }
@@ -214,46 +220,60 @@ impl<'a> BandWork<'a> {
             && self.end(oldest, block) == self.end(newest, block)
     }
 
-    /// One block for a set of batches, by itself.
-    fn set(
+    /// Scores of a set of batches in one block, and the runs of it that any of their queries sees.
+    fn score(
         &self,
         block: usize,
-        (batches, queries): (&[Batch], Range<usize>),
+        (batches, queries): (&[Batch], &Range<usize>),
+        scores: &mut [Scores],
+        ahead: &mut Ahead<'_>,
+    ) -> Vec<Range<usize>> {
+        let tokens = self.tokens(queries);
+        let (oldest, newest) = (tokens.start, tokens.end - 1);
+        let any = self.runs(self.first(oldest, block)..self.end(newest, block));
+        if !any.is_empty() {
+            run(Score {
+                columns: self.columns(),
+                runs: &any,
+                block,
+                batches,
+                scale: self.work.scale,
+                scores,
+                ahead,
+            });
+        }
+        any
+    }
+
+    /// Turns the scores of a set of queries into weights, and adds the values of the block by itself.
+    fn gather(
+        &self,
+        block: usize,
+        (queries, any): (&Range<usize>, &[Range<usize>]),
         (scores, out): (&mut [Scores], &mut [Line]),
         ahead: &mut Ahead<'_>,
     ) -> Vec<(f32, f32)> {
         let mut folds = vec![(f32::NEG_INFINITY, 0.0); queries.len()];
-        let columns = self.columns();
-        let tokens = self.tokens(&queries);
-        let (oldest, newest) = (tokens.start, tokens.end - 1);
-        let first = |token| self.first(token, block);
-        let end = |token| self.end(token, block);
-        // What any of them sees.
-        let any = self.runs(first(oldest)..end(newest));
         if any.is_empty() {
             return folds;
         }
-        run(Score {
-            columns,
-            runs: &any,
-            block,
-            batches,
-            scale: self.work.scale,
-            scores,
-            ahead,
-        });
+        let columns = self.columns();
+        let tokens = self.tokens(queries);
+        let (oldest, newest) = (tokens.start, tokens.end - 1);
+        let first = |token| self.first(token, block);
+        let end = |token| self.end(token, block);
         out.fill(Line::ZERO);
         if self.alike(&tokens, block) {
             for (fold, scores) in folds.iter_mut().zip(&mut *scores) {
                 *fold = run(Weigh {
-                    runs: &any,
+                    runs: any,
                     block,
                     scores,
                 });
             }
             run(Add {
                 columns,
-                runs: &any,
+                runs: any,
                 block,
                 most: self.most,
                 weights: scores,
@@ -288,7 +308,7 @@ impl<'a> BandWork<'a> {
             out,
             ahead,
         });
-        for (m, query) in queries.enumerate() {
+        for (m, query) in queries.clone().enumerate() {
             let token = query / self.work.group;
             let after = self.runs(common.end.max(first(token))..end(token));
             let out = &mut out[m * self.lines..][..self.lines];

@@ -31,7 +31,7 @@ pub(super) fn attend(
             });
         });
     }
-    let (out, weights) = with_values(q, |q| {
+    let (out, reported) = with_values(q, |q| {
         host::attend(
             store,
             pass,
@@ -42,12 +42,12 @@ pub(super) fn attend(
             },
         )
     });
-    let asked = pass.queries_weighed().len();
+    let asked = pass.queries_asked().len();
     Attended {
         out: Tensor::<3>::from_data(TensorData::new(out, dims), (&device, DType::F32)).cast(dtype),
         weights: (asked > 0).then(|| {
-            let dims = [asked, store.shape().kv_heads, pass.weight_columns()];
-            Tensor::from_data(TensorData::new(weights, dims), (&device, DType::F32))
+            let dims = [asked, store.shape().kv_heads, pass.reported_columns()];
+            Tensor::from_data(TensorData::new(reported, dims), (&device, DType::F32))
         }),
     }
 }

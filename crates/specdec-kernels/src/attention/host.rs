@@ -38,14 +38,14 @@ pub(super) struct Work<'a> {
     pub(super) store: &'a HostStore,
     pub(super) pass: &'a AttentionPass,
     pub(super) inputs: Inputs<'a>,
-    /// Earlier columns seen, by row.
-    pub(super) earlier: Vec<Vec<Range<usize>>>,
+    /// Earlier columns seen, by row: one list of runs for all heads, or one for each.
+    earlier: Vec<Vec<Vec<Range<usize>>>>,
     /// Query heads of each key/value head.
     pub(super) group: usize,
     pub(super) scale: f32,
 }
 
-/// Returns `[T, H, D]`, and the weights asked for, `[Q, Hkv, S]`.
+/// Returns `[T, H, D]`, and the weights or scores asked for, `[Q, Hkv, S]`.
 pub(super) fn attend(
     store: &HostStore,
     pass: &AttentionPass,
@@ -113,20 +113,28 @@ pub(super) fn attend(
                 folds, kept: new, ..
             } = gathered;
             // Each cell is computed once, so its place is free.
-            let _ = kept[number * shape.kv_heads + head].set(Weighed { folds, kept: new });
+            let _ = kept[number * shape.kv_heads + head].set(Known { folds, kept: new });
         },
     );
-    (out, work.weights(&bands, &kept))
+    (out, work.reported(&bands, &kept))
 }
 
-/// What is known of the weights of a band and head once all its blocks are done.
+/// What is known of the queries of a band and head once all its blocks are done.
 #[derive(Debug)]
-struct Weighed {
+struct Known {
     folds: Vec<(f32, f32)>,
     kept: Vec<Kept>,
 }
 
 impl Work<'_> {
+    /// The runs of earlier columns that a row's queries see with a head.
+    pub(super) fn earlier(&self, row: usize, head: usize) -> &[Range<usize>] {
+        match &self.earlier[row][..] {
+            [all] => all,
+            heads => &heads[head],
+        }
+    }
+
     /// The blocks that hold columns a band sees.
     fn blocks(&self, band: &Band) -> Range<usize> {
         let first = self.pass.first_column(band.row, band.tokens.start);
@@ -190,9 +198,9 @@ impl Work<'_> {
         joined
     }
 
-    /// Tokens of a band whose weights are asked for.
+    /// Tokens of a band whose attention is asked for.
     pub(super) fn asked_of(&self, band: &Band) -> Vec<usize> {
-        let asked = self.pass.queries_weighed().iter();
+        let asked = self.pass.queries_asked().iter();
         let places = asked.map(|&query| self.pass.locate(query));
         places
             .filter(|(row, token)| *row == band.row && band.tokens.contains(token))
@@ -200,41 +208,45 @@ impl Work<'_> {
             .collect()
     }
 
-    /// The softmax weights of the queries asked for, `[Q, Hkv, S]`: the means over a group's query heads.
-    fn weights(&self, bands: &[Band], weighed: &[OnceLock<Weighed>]) -> Vec<f32> {
-        let asked = self.pass.queries_weighed();
+    /// The softmax weights of the queries asked for, or their scores, `[Q, Hkv, S]`: the means over a group's query
+    /// heads.
+    fn reported(&self, bands: &[Band], known: &[OnceLock<Known>]) -> Vec<f32> {
+        let asked = self.pass.queries_asked();
         let kv_heads = self.store.shape().kv_heads;
-        let columns = self.pass.weight_columns();
-        let mut weights = vec![0.0; asked.len() * kv_heads * columns];
-        if weights.is_empty() {
-            return weights;
+        let columns = self.pass.reported_columns();
+        let mut reported = vec![0.0; asked.len() * kv_heads * columns];
+        if reported.is_empty() {
+            return reported;
         }
-        for (item, mean) in weights.chunks_exact_mut(columns).enumerate() {
+        for (item, mean) in reported.chunks_exact_mut(columns).enumerate() {
             let (row, token) = self.pass.locate(asked[item / kv_heads]);
             let holds = |band: &Band| band.row == row && band.tokens.contains(&token);
             let Some(number) = bands.iter().position(holds) else {
                 continue;
             };
-            if let Some(weighed) = weighed[number * kv_heads + item % kv_heads].get() {
+            if let Some(known) = known[number * kv_heads + item % kv_heads].get() {
                 let first = bands[number].tokens.start * self.group;
-                self.mean_weights(weighed, (first, token), mean);
+                self.add_mean(known, (first, token), mean);
             }
         }
-        weights
+        reported
     }
 
-    /// Adds the weights of a token's query heads to `mean`; `first` is the first query of its band.
-    fn mean_weights(&self, weighed: &Weighed, (first, token): (usize, usize), mean: &mut [f32]) {
+    /// Adds what a token's query heads report to `mean`; `first` is the first query of its band.
+    fn add_mean(&self, known: &Known, (first, token): (usize, usize), mean: &mut [f32]) {
         for query in token * self.group..(token + 1) * self.group {
             // What each block weighs is known now.
-            let (most, sum) = weighed.folds[query - first];
-            for kept in weighed.kept.iter().filter(|kept| kept.query == query) {
-                let factor = (kept.most - most).exp() / (sum * self.group as f32);
+            let (most, sum) = known.folds[query - first];
+            for kept in known.kept.iter().filter(|kept| kept.query == query) {
+                let factor = match kept.most {
+                    Some(own) => (own - most).exp() / (sum * self.group as f32),
+                    None => 1.0 / self.group as f32,
+                };
                 for run in &kept.runs {
                     let inside = run.start - kept.block..run.end - kept.block;
                     let mean = mean[run.clone()].iter_mut();
-                    for (mean, weight) in mean.zip(&kept.weights[inside]) {
-                        *mean += weight * factor;
+                    for (mean, value) in mean.zip(&kept.values[inside]) {
+                        *mean += value * factor;
                     }
                 }
             }

@@ -1,12 +1,9 @@
 use core::ops::Range;
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 
 use burn::tensor::Device;
 
-use super::tensor_store::Indices;
+use super::{keys::Keys, tensor_store::Indices};
 use crate::KernelError;
 
 /// One row of a pass: where its columns live and which of them are new.
@@ -28,13 +25,12 @@ impl AttentionRow {
     }
 }
 
-/// Which of a row's earlier columns are attended to.
+/// The queries whose attention is reported.
 #[derive(Debug, Clone, Default)]
-struct Keys {
-    /// Per layer: ascending columns. A layer without a list sees all earlier columns.
-    lists: BTreeMap<usize, Vec<u32>>,
-    /// Columns from here to `start` are seen beside any list.
-    tail: Option<usize>,
+struct Asked {
+    queries: Vec<usize>,
+    /// Scores, not weights.
+    scores: bool,
 }
 
 /// The host's description of one pass over ragged rows, made once and used by every layer.
@@ -52,7 +48,7 @@ pub struct AttentionPass {
     window: Option<usize>,
     scale: Option<f32>,
     keys: Vec<Keys>,
-    weights_of: Vec<usize>,
+    asked: Asked,
     write: bool,
     indices: OnceLock<Arc<Indices>>,
 }
@@ -93,10 +89,6 @@ impl AttentionPass {
                 got: padding.len(),
             });
         }
-        let some = |what, size: usize| match size {
-            0 => Err(KernelError::Zero { what }),
-            _ => Ok(()),
-        };
         some("number of rows of the pass", rows.len())?;
         some("chunk length of the pass", chunk)?;
         let mut offsets = Vec::with_capacity(rows.len());
@@ -127,7 +119,7 @@ impl AttentionPass {
             device: device.clone(),
             window: None,
             scale: None,
-            weights_of: Vec::new(),
+            asked: Asked::default(),
             write: true,
             indices: OnceLock::new(),
         })
@@ -153,26 +145,40 @@ impl AttentionPass {
     /// # Errors
     ///
     /// [`KernelError::Row`] for a row the pass does not have, [`KernelError::Column`] for a column not below `start`.
-    pub fn keys(
+    pub fn keys(self, layer: usize, row: usize, columns: Vec<u32>) -> Result<Self, KernelError> {
+        self.head_keys(layer, row, vec![columns])
+    }
+
+    /// As [`keys`](Self::keys), with a list for each key/value head: the query heads of its group see the columns of
+    /// that list. A single list is for all heads.
+    ///
+    /// # Errors
+    ///
+    /// As [`keys`](Self::keys); [`KernelError::Zero`] for no list. That there is one for each head is checked by
+    /// [`SlotStore::attend`](super::SlotStore::attend).
+    pub fn head_keys(
         mut self,
         layer: usize,
         row: usize,
-        mut columns: Vec<u32>,
+        mut lists: Vec<Vec<u32>>,
     ) -> Result<Self, KernelError> {
         self.check_row(row)?;
-        columns.sort_unstable();
-        columns.dedup();
+        some("number of key lists", lists.len())?;
         let start = self.rows[row].start;
-        if let Some(&last) = columns.last()
-            && last as usize >= start
-        {
-            return Err(KernelError::Column {
-                row,
-                column: last as usize,
-                start,
-            });
+        for columns in &mut lists {
+            columns.sort_unstable();
+            columns.dedup();
+            if let Some(&last) = columns.last()
+                && last as usize >= start
+            {
+                return Err(KernelError::Column {
+                    row,
+                    column: last as usize,
+                    start,
+                });
+            }
         }
-        self.keys[row].lists.insert(layer, columns);
+        self.keys[row].list(layer, lists);
         Ok(self)
     }
 
@@ -191,7 +197,7 @@ impl AttentionPass {
                 start,
             });
         }
-        self.keys[row].tail = Some(from);
+        self.keys[row].see_from(from);
         Ok(self)
     }
 
@@ -200,14 +206,27 @@ impl AttentionPass {
     /// # Errors
     ///
     /// [`KernelError::Query`] for a place beyond the pass.
-    pub fn weights_of(mut self, queries: Vec<usize>) -> Result<Self, KernelError> {
+    pub fn weights_of(self, queries: Vec<usize>) -> Result<Self, KernelError> {
+        self.report(queries, false)
+    }
+
+    /// Asks for the scores of these queries in place of weights: products with the keys times the scale, before softmax.
+    ///
+    /// # Errors
+    ///
+    /// As [`weights_of`](Self::weights_of).
+    pub fn scores_of(self, queries: Vec<usize>) -> Result<Self, KernelError> {
+        self.report(queries, true)
+    }
+
+    fn report(mut self, queries: Vec<usize>, scores: bool) -> Result<Self, KernelError> {
         if let Some(&query) = queries.iter().find(|&&query| query >= self.tokens) {
             return Err(KernelError::Query {
                 query,
                 tokens: self.tokens,
             });
         }
-        self.weights_of = queries;
+        self.asked = Asked { queries, scores };
         Ok(self)
     }
 
@@ -240,8 +259,13 @@ impl AttentionPass {
         self.write
     }
 
-    pub(super) fn queries_weighed(&self) -> &[usize] {
-        &self.weights_of
+    pub(super) fn queries_asked(&self) -> &[usize] {
+        &self.asked.queries
+    }
+
+    /// Whether the queries asked for report scores.
+    pub(super) fn reports_scores(&self) -> bool {
+        self.asked.scores
     }
 
     pub(super) fn scale_for(&self, head_dim: usize) -> f32 {
@@ -264,9 +288,9 @@ impl AttentionPass {
         (row, query - self.offsets[row])
     }
 
-    /// Columns of the longest row that has a query with weights asked for.
-    pub(super) fn weight_columns(&self) -> usize {
-        let ends = self.weights_of.iter();
+    /// Columns of the longest row that has a query asked for.
+    pub(super) fn reported_columns(&self) -> usize {
+        let ends = self.asked.queries.iter();
         ends.map(|&query| self.rows[self.locate(query).0].end())
             .max()
             .unwrap_or(0)
@@ -279,34 +303,32 @@ impl AttentionPass {
             .map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
-    /// The runs of columns below `start` that the queries of `row` see in `layer`, the window apart, ascending.
-    pub(super) fn earlier(&self, layer: usize, row: usize) -> Vec<Range<usize>> {
-        let start = self.rows[row].start;
-        let keys = &self.keys[row];
-        let Some(list) = keys.lists.get(&layer) else {
-            let all = (start > 0).then_some(0..start);
-            return all.into_iter().collect();
-        };
-        let tail = keys.tail.unwrap_or(start);
-        let mut runs: Vec<Range<usize>> = Vec::new();
-        for column in list.iter().map(|&c| c as usize).take_while(|&c| c < tail) {
-            match runs.last_mut() {
-                Some(run) if run.end == column => run.end += 1,
-                _ => runs.push(column..column + 1),
-            }
+    /// The runs of columns below `start` that the queries of `row` see in `layer`, the window apart, ascending: once
+    /// for all key/value heads, or for each.
+    pub(super) fn earlier(&self, layer: usize, row: usize) -> Vec<Vec<Range<usize>>> {
+        self.keys[row].earlier(layer, self.rows[row].start)
+    }
+
+    /// Key lists of a row in `layer`: one, or as many as there are key/value heads.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Length`] where it is another number.
+    pub(super) fn check_lists(&self, layer: usize, kv_heads: usize) -> Result<(), KernelError> {
+        let mut lists = self.keys.iter().filter_map(|keys| keys.lists(layer));
+        match lists.find(|&lists| lists != 1 && lists != kv_heads) {
+            Some(got) => Err(KernelError::Length {
+                what: "key lists of a row, in heads",
+                expected: kv_heads,
+                got,
+            }),
+            None => Ok(()),
         }
-        if tail < start {
-            match runs.last_mut() {
-                Some(run) if run.end == tail => run.end = start,
-                _ => runs.push(tail..start),
-            }
-        }
-        runs
     }
 
     /// Whether some row has a key list in `layer`.
     pub(super) fn sparse(&self, layer: usize) -> bool {
-        self.keys.iter().any(|keys| keys.lists.contains_key(&layer))
+        self.keys.iter().any(|keys| keys.lists(layer).is_some())
     }
 
     /// The indices of layers without key lists, made at the first call.
@@ -322,6 +344,14 @@ impl AttentionPass {
         } else {
             Err(KernelError::Row { row, rows })
         }
+    }
+}
+
+/// Refuses a size of zero.
+fn some(what: &'static str, size: usize) -> Result<(), KernelError> {
+    match size {
+        0 => Err(KernelError::Zero { what }),
+        _ => Ok(()),
     }
 }
 

@@ -12,9 +12,10 @@ use crate::KernelError;
 pub struct Attended {
     /// The attended values, `[T, H, D]`.
     pub out: Tensor<3>,
-    /// The softmax weights asked for by [`AttentionPass::weights_of`], `[Q, Hkv, S]`: for each query and key/value
-    /// head the mean over the query heads of the group, by column; zero at columns not attended to. S is the number
-    /// of columns of the longest row that has a query among the Q.
+    /// The softmax weights asked for by [`AttentionPass::weights_of`], or the scores by
+    /// [`AttentionPass::scores_of`], `[Q, Hkv, S]`: for each query and key/value head the mean over the query heads of
+    /// the group, by column; zero at columns not attended to. S is the number of columns of the longest row that has a
+    /// query among the Q.
     pub weights: Option<Tensor<3>>,
 }
 
@@ -151,8 +152,9 @@ impl SlotStore {
     ///
     /// # Errors
     ///
-    /// [`KernelError::Shape`], [`KernelError::Heads`], [`KernelError::Layer`], [`KernelError::ChunkLength`] or
-    /// [`KernelError::Chunk`] when the tensors or the pass do not fit the store. Nothing is written then.
+    /// [`KernelError::Shape`], [`KernelError::Heads`], [`KernelError::Layer`], [`KernelError::ChunkLength`],
+    /// [`KernelError::Chunk`] or [`KernelError::Length`] (of key lists) when the tensors or the pass do not fit the
+    /// store. Nothing is written then.
     pub fn attend(
         &mut self,
         layer: usize,
@@ -184,6 +186,7 @@ impl SlotStore {
         for row in pass.rows() {
             self.check_chunks(&row.table)?;
         }
+        pass.check_lists(layer, kv_heads)?;
         Ok(match &mut self.storage {
             #[cfg(feature = "flex")]
             Storage::Host(store) => super::flex::attend(store, layer, [q, k, v], pass),

@@ -176,13 +176,15 @@ impl TensorStore {
         };
         let scores = q.matmul(gather(keys).swap_dims(2, 3)) * pass.scale_for(dim);
         let shape = [rows, kv_heads, group, longest, columns];
-        let hidden = indices
-            .hidden
-            .clone()
-            .reshape([rows, 1, 1, longest, columns])
+        let scores = scores.reshape(shape);
+        let hidden = indices.hidden.clone();
+        let lists = hidden.dims()[1];
+        let hidden = hidden
+            .reshape([rows, lists, 1, longest, columns])
             .expand(shape);
-        let scores = scores.reshape(shape).mask_fill(hidden, f32::NEG_INFINITY);
-        let weights = softmax(scores, 4);
+        let raw = pass.reports_scores();
+        let raw = raw.then(|| scores.clone().mask_fill(hidden.clone(), 0.0));
+        let weights = softmax(scores.mask_fill(hidden, f32::NEG_INFINITY), 4);
         let out = weights
             .clone()
             .reshape([rows, kv_heads, group * longest, columns])
@@ -193,19 +195,20 @@ impl TensorStore {
             .select(0, indices.packed.clone())
             .cast(dtype);
 
-        let asked = pass.queries_weighed();
+        let asked = pass.queries_asked();
+        let reported = raw.unwrap_or(weights);
         let weights = (!asked.is_empty()).then(|| {
             let places = asked.iter().map(|&query| {
                 let (row, token) = pass.locate(query);
                 row * longest + token
             });
-            weights
+            reported
                 .mean_dim(2)
                 .reshape([rows, kv_heads, longest, columns])
                 .swap_dims(1, 2)
                 .reshape([rows * longest, kv_heads, columns])
                 .select(0, int_tensor(places.collect(), &self.device))
-                .slice(s![.., .., 0..pass.weight_columns()])
+                .slice(s![.., .., 0..pass.reported_columns()])
         });
         Attended { out, weights }
     }
@@ -226,8 +229,8 @@ pub(super) struct Indices {
     packed: Tensor<1, Int>,
     /// Cell of each column, `[R * S]`.
     cells: Tensor<1, Int>,
-    /// What a query does not see, `[R, L, S]`.
-    hidden: Tensor<3, Bool>,
+    /// What a query does not see, `[R, W, L, S]`; W is 1, or Hkv where heads have key lists of their own.
+    hidden: Tensor<4, Bool>,
 }
 
 impl Indices {
@@ -240,7 +243,13 @@ impl Indices {
         let mut padded = Vec::new();
         let mut packed = Vec::new();
         let mut cells = Vec::new();
-        let mut hidden = vec![true; rows.len() * longest * columns];
+        let earlier = (0..rows.len()).map(|r| match layer {
+            Some(layer) => pass.earlier(layer, r),
+            None => vec![core::iter::once(0..rows[r].start).collect()],
+        });
+        let earlier: Vec<_> = earlier.collect();
+        let lists = earlier.iter().map(Vec::len).max().unwrap_or(1);
+        let mut hidden = vec![true; rows.len() * lists * longest * columns];
         for (r, row) in rows.iter().enumerate() {
             let cell = |column| cell(&row.table, pass.padding(r) + column, chunk);
             written.extend((row.start..row.end()).map(cell));
@@ -255,22 +264,20 @@ impl Indices {
                 }
             };
             cells.extend((0..columns).map(|column| cell(seen(column))));
-            let earlier = match layer {
-                Some(layer) => pass.earlier(layer, r),
-                None => core::iter::once(0..row.start).collect(),
-            };
-            for place in 0..longest {
+            for (list, place) in (0..lists).flat_map(|list| (0..longest).map(move |p| (list, p))) {
                 let token = if place < row.len { place } else { 0 };
-                let mask = &mut hidden[(r * longest + place) * columns..][..columns];
+                let at = (r * lists + list) * longest + place;
+                let mask = &mut hidden[at * columns..][..columns];
                 let first = pass.first_column(r, token);
                 let new = row.start..row.start + token + 1;
-                for run in earlier.iter().chain(core::iter::once(&new)) {
+                let own = &earlier[r][list.min(earlier[r].len() - 1)];
+                for run in own.iter().chain(core::iter::once(&new)) {
                     mask[run.start.max(first).min(run.end)..run.end].fill(false);
                 }
             }
         }
         let device = pass.device();
-        let mask = TensorData::new(hidden, [rows.len(), longest, columns]);
+        let mask = TensorData::new(hidden, [rows.len(), lists, longest, columns]);
         Self {
             rows: rows.len(),
             longest,

@@ -1,115 +1,9 @@
 //! Ragged attention against the formula.
 
-use specdec_kernels::{Attended, AttentionPass, KernelError, SlotStore};
+use specdec_kernels::{AttentionPass, KernelError, SlotStore};
 
-use crate::oracle::{Heads, assert_close, attend_one, deal, device, numbers, tensor, values};
-
-/// A ragged problem: what every row holds already and what is new.
-struct Problem {
-    size: Heads,
-    rows: Vec<(usize, usize)>,
-    chunk: usize,
-    keys: Vec<Vec<f32>>,
-    vals: Vec<Vec<f32>>,
-    q: Vec<f32>,
-}
-
-impl Problem {
-    fn new(size: Heads, rows: &[(usize, usize)], chunk: usize, seed: u64) -> Self {
-        let width = size.kv_heads * size.dim;
-        let held = |salt: u64| {
-            let rows = rows.iter().enumerate();
-            rows.map(|(r, &(start, len))| {
-                numbers(seed * 100 + salt * 50 + r as u64, (start + len) * width)
-            })
-            .collect()
-        };
-        let tokens: usize = rows.iter().map(|row| row.1).sum();
-        Self {
-            size,
-            rows: rows.to_vec(),
-            chunk,
-            keys: held(0),
-            vals: held(1),
-            q: numbers(seed * 100 + 99, tokens * size.heads * size.dim),
-        }
-    }
-
-    fn store(&self, pass_rows: &[specdec_kernels::AttentionRow], chunks: usize) -> SlotStore {
-        let Heads { kv_heads, dim, .. } = self.size;
-        let mut store = SlotStore::new(2, kv_heads, dim, self.chunk, &device()).unwrap();
-        store.reserve(chunks / 2);
-        store.reserve(chunks);
-        for (r, row) in pass_rows.iter().enumerate() {
-            let held = row.start * kv_heads * dim;
-            let shape = [row.start, kv_heads, dim];
-            if row.start > 0 {
-                let k = tensor(&self.keys[r][..held], shape);
-                let v = tensor(&self.vals[r][..held], shape);
-                store.write(1, &row.table, 0, k, v).unwrap();
-            }
-        }
-        store
-    }
-
-    fn attend(&self, configure: impl Fn(AttentionPass) -> AttentionPass) -> (Attended, SlotStore) {
-        let Heads {
-            heads,
-            kv_heads,
-            dim,
-        } = self.size;
-        let (rows, chunks) = deal(&self.rows, self.chunk, 1);
-        let mut store = self.store(&rows, chunks);
-        let width = kv_heads * dim;
-        let new = |held: &[Vec<f32>]| -> Vec<f32> {
-            let rows = held.iter().zip(&self.rows);
-            rows.flat_map(|(held, row)| held[row.0 * width..].to_vec())
-                .collect()
-        };
-        let tokens = self.q.len() / (heads * dim);
-        let pass = configure(AttentionPass::new(rows, self.chunk, &device()).unwrap());
-        let q = tensor(&self.q, [tokens, heads, dim]);
-        let k = tensor(&new(&self.keys), [tokens, kv_heads, dim]);
-        let v = tensor(&new(&self.vals), [tokens, kv_heads, dim]);
-        let attended = store.attend(1, q, k, v, &pass).unwrap();
-        (attended, store)
-    }
-
-    /// By the formula; `seen` says which columns the query at (row, position) sees.
-    fn expected(&self, seen: impl Fn(usize, usize) -> Vec<usize>) -> (Vec<f64>, Vec<Vec<f64>>) {
-        let Heads { heads, dim, .. } = self.size;
-        let scale = 1.0 / (dim as f64).sqrt();
-        let columns = self.rows.iter().map(|row| row.0 + row.1).max().unwrap();
-        let queries = self.rows.iter().enumerate();
-        let queries =
-            queries.flat_map(|(r, &(start, len))| (start..start + len).map(move |p| (r, p)));
-        queries
-            .zip(self.q.chunks(heads * dim))
-            .map(|((r, p), q)| {
-                attend_one(
-                    q,
-                    &self.keys[r],
-                    &self.vals[r],
-                    &seen(r, p),
-                    (self.size, scale, columns),
-                )
-            })
-            .fold(
-                (vec![], vec![]),
-                |(mut outs, mut weights), (out, weight)| {
-                    outs.extend(out);
-                    weights.push(weight);
-                    (outs, weights)
-                },
-            )
-    }
-}
-
-const SMALL: Heads = Heads {
-    heads: 6,
-    kv_heads: 2,
-    dim: 20,
-};
+use crate::oracle::{Heads, assert_close, deal, device, tensor, values};
+use crate::problem::{Problem, SMALL};
 
 #[test]
 fn ragged_rows_follow_the_formula() {
@@ -150,57 +44,6 @@ fn a_window_hides_what_lies_before_it() {
         let (expected, _) = problem.expected(|_, p| ((p + 1).saturating_sub(window)..=p).collect());
         assert_close(&values(attended.out), &expected, 2e-6);
     }
-}
-
-#[test]
-fn key_lists_and_tails_choose_the_earlier_columns() {
-    let problem = Problem::new(SMALL, &[(300, 4), (20, 2)], 16, 4);
-    let listed = vec![250, 3, 4, 5, 90, 299, 250];
-    let seen = |r: usize, p: usize| match r {
-        0 => [3, 4, 5, 90, 250].into_iter().chain(280..=p).collect(),
-        _ => (0..=p).collect::<Vec<_>>(),
-    };
-    let (attended, _) = problem.attend(|pass| {
-        let pass = pass.keys(1, 0, listed.clone()).unwrap();
-        pass.tail(0, 280).unwrap()
-    });
-    let (expected, _) = problem.expected(seen);
-    assert_close(&values(attended.out), &expected, 2e-6);
-    // A list for another layer changes nothing here.
-    let (attended, _) = problem.attend(|pass| pass.keys(0, 0, vec![1]).unwrap());
-    let (expected, _) = problem.expected(|_, p| (0..=p).collect());
-    assert_close(&values(attended.out), &expected, 2e-6);
-    // An empty list leaves the pass's own columns.
-    let (attended, _) = problem.attend(|pass| pass.keys(1, 0, vec![]).unwrap());
-    let (expected, _) = problem.expected(|r, p| match r {
-        0 => (300..=p).collect(),
-        _ => (0..=p).collect(),
-    });
-    assert_close(&values(attended.out), &expected, 2e-6);
-}
-
-#[test]
-fn weights_are_those_of_the_queries_asked_for() {
-    let problem = Problem::new(SMALL, &[(300, 4), (20, 2)], 16, 5);
-    let (attended, _) = problem.attend(|pass| pass.weights_of(vec![5, 0, 3]).unwrap());
-    let (_, weights) = problem.expected(|_, p| (0..=p).collect());
-    let got = attended.weights.unwrap();
-    assert_eq!(got.dims(), [3, 2, 304]);
-    let expected: Vec<f64> = [5, 0, 3]
-        .iter()
-        .flat_map(|&query: &usize| weights[query].clone())
-        .collect();
-    assert_close(&values(got), &expected, 2e-6);
-
-    let (attended, _) = problem.attend(|pass| {
-        let pass = pass.keys(1, 0, vec![7, 200]).unwrap();
-        pass.weights_of(vec![1]).unwrap()
-    });
-    let (_, weights) = problem.expected(|r, p| match r {
-        0 => [7, 200].into_iter().chain(300..=p).collect(),
-        _ => (0..=p).collect(),
-    });
-    assert_close(&values(attended.weights.unwrap()), &weights[1], 2e-6);
 }
 
 #[test]
@@ -320,13 +163,23 @@ fn errors_name_what_does_not_fit() {
         one.clone().keys(0, 1, vec![]).unwrap_err(),
         KernelError::Row { row: 1, rows: 1 }
     );
-    assert_eq!(
-        one.clone().weights_of(vec![0, 1]).unwrap_err(),
-        KernelError::Query {
-            query: 1,
-            tokens: 1
-        }
-    );
+    for asked in [AttentionPass::weights_of, AttentionPass::scores_of] {
+        assert_eq!(
+            asked(one.clone(), vec![0, 1]).unwrap_err(),
+            KernelError::Query {
+                query: 1,
+                tokens: 1
+            }
+        );
+    }
+    assert!(matches!(
+        one.clone().head_keys(0, 0, vec![]),
+        Err(KernelError::Zero { .. })
+    ));
+    assert!(matches!(
+        one.clone().head_keys(0, 0, vec![vec![1], vec![2]]),
+        Err(KernelError::Column { column: 2, .. })
+    ));
 
     let mut store = SlotStore::new(1, 2, 4, 4, &device).unwrap();
     store.reserve(3);
@@ -349,6 +202,15 @@ fn errors_name_what_does_not_fit() {
             .attend(0, q.clone(), k.clone(), k.clone(), &fits)
             .is_ok()
     );
+    let three = fits.clone().head_keys(0, 0, vec![vec![0]; 3]).unwrap();
+    assert!(matches!(
+        store.attend(0, q.clone(), k.clone(), k.clone(), &three),
+        Err(KernelError::Length {
+            expected: 2,
+            got: 3,
+            ..
+        })
+    ));
     assert_eq!(
         store
             .attend(1, q.clone(), k.clone(), k.clone(), &fits)

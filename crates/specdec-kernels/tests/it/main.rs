@@ -5,6 +5,8 @@ mod attention;
 mod independence;
 mod oracle;
 mod padding;
+mod problem;
 mod products;
 mod quants;
+mod selection;
 mod small;

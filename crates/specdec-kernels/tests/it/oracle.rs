@@ -68,29 +68,62 @@ pub(crate) fn attend_one(
     let mut mean = vec![0.0; kv_heads * columns];
     for head in 0..heads {
         let kv = head / group;
-        let at = |store: &[f32], column: usize, d: usize| {
-            f64::from(store[(column * kv_heads + kv) * dim + d])
-        };
-        let scores: Vec<f64> = seen
-            .iter()
-            .map(|&c| {
-                (0..dim)
-                    .map(|d| f64::from(q[head * dim + d]) * at(keys, c, d))
-                    .sum::<f64>()
-                    * scale
-            })
-            .collect();
+        let scores = scores_of_head(q, keys, seen, head, (size, scale));
         let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let total: f64 = scores.iter().map(|score| (score - max).exp()).sum();
         for (&column, score) in seen.iter().zip(&scores) {
             let weight = (score - max).exp() / total;
             mean[kv * columns + column] += weight / group as f64;
             for d in 0..dim {
-                out[head * dim + d] += weight * at(vals, column, d);
+                out[head * dim + d] += weight * f64::from(vals[(column * kv_heads + kv) * dim + d]);
             }
         }
     }
     (out, mean)
+}
+
+/// Scores of one query head with the columns `seen`.
+fn scores_of_head(
+    q: &[f32],
+    keys: &[f32],
+    seen: &[usize],
+    head: usize,
+    (size, scale): (Heads, f64),
+) -> Vec<f64> {
+    let Heads {
+        heads,
+        kv_heads,
+        dim,
+    } = size;
+    let kv = head / (heads / kv_heads);
+    let q = &q[head * dim..][..dim];
+    let scores = seen.iter().map(|&column| {
+        let key = &keys[(column * kv_heads + kv) * dim..][..dim];
+        let products = q
+            .iter()
+            .zip(key)
+            .map(|(&q, &k)| f64::from(q) * f64::from(k));
+        products.sum::<f64>() * scale
+    });
+    scores.collect()
+}
+
+/// The scores of one query, `[Hkv][columns]`, averaged over the heads of a group; 0 at columns not seen.
+pub(crate) fn scores_one(
+    q: &[f32],
+    keys: &[f32],
+    seen: &[usize],
+    (size, scale, columns): (Heads, f64, usize),
+) -> Vec<f64> {
+    let group = size.heads / size.kv_heads;
+    let mut mean = vec![0.0; size.kv_heads * columns];
+    for head in 0..size.heads {
+        let scores = scores_of_head(q, keys, seen, head, (size, scale));
+        for (&column, score) in seen.iter().zip(&scores) {
+            mean[head / group * columns + column] += score / group as f64;
+        }
+    }
+    mean
 }
 
 /// Chunk tables for rows of the given lengths, dealt in an order that mixes the rows' chunks.

@@ -4,8 +4,8 @@ use crate::world::device;
 use burn::prelude::*;
 use proptest::prelude::*;
 use specdec_core::{
-    CacheError, Error, HeadWeights, ModelSpec, Phase, RowKeys, RowSpan, Selection, SelectionError,
-    SelectiveCache, SeqId,
+    CacheError, Error, HeadWeights, ModelSpec, Phase, RowKeys, RowSpan, Score, Selection,
+    SelectionError, SelectiveCache, SeqId,
 };
 use specdec_ragged::{SlotOptions, Strategy as Batching};
 use specdec_testkit::VecCache;
@@ -33,7 +33,7 @@ fn values(tensor: Tensor<3>) -> Vec<f32> {
     tensor.into_data().try_into_vec_as().expect("numbers")
 }
 
-/// Attended values and weights, per layer.
+/// Attended values and scores, per layer.
 type Seen = Vec<(Vec<f32>, Option<(Vec<usize>, Vec<f32>)>)>;
 
 fn pass<C: SelectiveCache>(
@@ -70,6 +70,9 @@ struct Case {
     keys: Vec<Option<(f64, f64)>>,
     queries: Vec<prop::sample::Index>,
     heads: HeadWeights,
+    score: Score,
+    /// Key lists by head.
+    by_head: bool,
     seed: u64,
 }
 
@@ -81,16 +84,22 @@ fn cases() -> impl Strategy<Value = Case> {
         prop::collection::vec(keys, 3),
         prop::collection::vec(any::<prop::sample::Index>(), 0..4),
         prop_oneof![Just(HeadWeights::Mean), Just(HeadWeights::PerKvHead)],
+        prop_oneof![Just(Score::Weights), Just(Score::Logits)],
+        any::<bool>(),
         0u64..1000,
     )
-        .prop_map(|(rows, window, keys, queries, heads, seed)| Case {
-            rows,
-            window,
-            keys,
-            queries,
-            heads,
-            seed,
-        })
+        .prop_map(
+            |(rows, window, keys, queries, heads, score, by_head, seed)| Case {
+                rows,
+                window,
+                keys,
+                queries,
+                heads,
+                score,
+                by_head,
+                seed,
+            },
+        )
 }
 
 impl Case {
@@ -104,23 +113,27 @@ impl Case {
         .collect()
     }
 
-    /// About this share of the positions below the tail, another set for each layer.
+    /// About this share of the positions below the tail, another set for each layer and, where asked, head.
     fn selection(&self) -> Selection {
         let keys = self.keys.iter().zip(&self.rows).map(|(keys, &(start, _))| {
             let (share, tail) = (*keys)?;
             let tail = (tail * start as f64) as usize;
-            let list = |layer: usize| {
+            let list = |layer: usize, head: u64| -> Arc<[u32]> {
                 let kept = (0..tail as u32).filter(|&p| {
-                    let mixed = (self.seed + layer as u64 * 7 + u64::from(p) * 31)
+                    let mixed = (self.seed + layer as u64 * 7 + head * 13 + u64::from(p) * 31)
                         .wrapping_mul(0x9e37_79b9_7f4a_7c15);
                     ((mixed >> 40) as f64) < share * (1u64 << 24) as f64
                 });
-                LISTED.contains(&layer).then(|| kept.collect())
+                kept.collect()
             };
-            Some(Arc::new(RowKeys::new(
-                (0..LAYERS).map(list).collect(),
-                tail,
-            )))
+            let listed = (0..LAYERS).map(|layer| LISTED.contains(&layer).then_some(layer));
+            Some(Arc::new(match self.by_head {
+                true => {
+                    let lists = listed.map(|l| l.map(|l| (0..2).map(|h| list(l, h)).collect()));
+                    RowKeys::by_head(lists.collect(), tail)
+                }
+                false => RowKeys::new(listed.map(|l| l.map(|l| list(l, 0))).collect(), tail),
+            }))
         });
         let tokens: usize = self.rows.iter().map(|(_, len)| len).sum();
         Selection {
@@ -131,6 +144,7 @@ impl Case {
                 .map(|query| query.index(tokens))
                 .collect(),
             heads: self.heads,
+            score: self.score,
         }
     }
 
@@ -189,7 +203,8 @@ proptest! {
                 for (got, want) in weights.chunks(columns).zip(want_weights.chunks(want_columns)) {
                     prop_assert!(near(got, &want[..columns]), "{}, layer {}: {:?} {:?}", strategy, layer, got, want);
                     prop_assert!(want[columns..].iter().all(|w| *w == 0.0));
-                    prop_assert!((got.iter().sum::<f32>() - 1.0).abs() < 1e-4);
+                    let sum: f32 = got.iter().sum();
+                    prop_assert!(case.score == Score::Logits || (sum - 1.0).abs() < 1e-4);
                 }
             }
         }
@@ -270,6 +285,20 @@ fn refused<C: SelectiveCache>(cache: &mut C) {
         E::Layer {
             layer: 3,
             layers: 3,
+            ..
+        }
+    ));
+    let three: Vec<Arc<[u32]>> = vec![Arc::from([0]); 3];
+    let three = Selection {
+        rows: vec![Some(Arc::new(RowKeys::by_head(vec![Some(three)], 5)))],
+        ..Selection::default()
+    };
+    assert!(matches!(
+        refuse(&three),
+        E::Heads {
+            layer: 0,
+            lists: 3,
+            kv_heads: 2,
             ..
         }
     ));

@@ -1,16 +1,17 @@
 //! Passes that attend to a part of what is cached, by going through all of it.
 
-use super::{VecAttend, VecCache};
+use super::{Looked, VecAttend, VecCache};
 use burn::prelude::*;
 use specdec_core::{
-    HeadWeights, Phase, Result, RowSpan, Selection, SelectiveAttend, SelectiveCache, Weighed,
+    HeadWeights, Phase, Result, RowSpan, Score, Selection, SelectiveAttend, SelectiveCache, Weighed,
 };
+use std::sync::Arc;
 
 /// What the queries of a row see in a layer.
 pub(super) struct Sight<'a> {
     start: usize,
-    /// The listed positions and the tail.
-    keys: Option<(&'a [u32], usize)>,
+    /// The lists of positions, and the tail.
+    keys: Option<(&'a [Arc<[u32]>], usize)>,
     window: Option<usize>,
 }
 
@@ -31,12 +32,14 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// The positions that the query at `position` sees, ascending.
-    pub(super) fn of(&self, position: usize) -> Vec<usize> {
+    /// The positions that the query at `position` sees with a key/value head, ascending.
+    pub(super) fn of(&self, position: usize, head: usize) -> Vec<usize> {
         let near = |p: &usize| self.window.is_none_or(|window| p + window > position);
         let chosen = |p: &usize| match self.keys {
-            Some((list, tail)) => {
-                *p >= self.start || *p >= tail || list.iter().any(|&key| key as usize == *p)
+            Some((lists, tail)) => {
+                let list = lists.get(head).or(lists.first());
+                let listed = |list: &Arc<[u32]>| list.iter().any(|&key| key as usize == *p);
+                *p >= self.start || *p >= tail || list.is_some_and(listed)
             }
             None => true,
         };
@@ -44,10 +47,11 @@ impl<'a> Sight<'a> {
     }
 }
 
-/// The weights reported by a layer, `[Q, W, S]`.
+/// The scores reported by a layer, `[Q, W, S]`.
 pub(super) struct Reported {
     queries: Vec<usize>,
-    weights: Vec<f64>,
+    score: Score,
+    scores: Vec<f64>,
     width: usize,
     columns: usize,
     kv_heads: usize,
@@ -66,21 +70,22 @@ impl Reported {
         };
         Self {
             queries: selection.queries.clone(),
-            weights: vec![0.0; selection.queries.len() * width * columns],
+            score: selection.score,
+            scores: vec![0.0; selection.queries.len() * width * columns],
             width,
             columns,
             kv_heads,
         }
     }
 
-    /// Adds the weights of one query head of group `g`, which has `group` of them, of the query at
-    /// this place.
+    /// Adds what one query head of group `g`, which has `group` of them, made of what it saw, for the
+    /// query at this place.
     pub(super) fn add(
         &mut self,
         place: usize,
         g: usize,
         group: usize,
-        (seen, weights): (&[usize], &[f64]),
+        (seen, looked): (&[usize], &Looked),
     ) {
         let (g, heads) = match self.width {
             1 => (0, group * self.kv_heads),
@@ -88,16 +93,20 @@ impl Reported {
         };
         for (number, _) in (0..).zip(&self.queries).filter(|(_, q)| **q == place) {
             let row = (number * self.width + g) * self.columns;
-            for (position, weight) in seen.iter().zip(weights) {
-                self.weights[row + position] += weight / heads as f64;
+            let scores = match self.score {
+                Score::Logits => &looked.logits,
+                _ => &looked.weights,
+            };
+            for (position, score) in seen.iter().zip(scores) {
+                self.scores[row + position] += score / heads as f64;
             }
         }
     }
 
     fn tensor(self, device: &Device) -> Option<Tensor<3>> {
         let shape = [self.queries.len(), self.width, self.columns];
-        let weights: Vec<f32> = self.weights.iter().map(|&w| w as f32).collect();
-        (shape[0] > 0).then(|| Tensor::from_data(TensorData::new(weights, shape), device))
+        let scores: Vec<f32> = self.scores.iter().map(|&score| score as f32).collect();
+        (shape[0] > 0).then(|| Tensor::from_data(TensorData::new(scores, shape), device))
     }
 }
 

@@ -37,8 +37,8 @@ impl Select for Streaming {
     }
 }
 
-/// Keys drawn at random, another set for each sequence, layer and number of candidates: what a
-/// ranking is worth shows against it.
+/// Keys drawn at random, another set for each sequence, layer (and head, where heads have sets of their
+/// own) and number of candidates: what a ranking is worth shows against it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Random {
     /// The same seed draws the same keys.
@@ -61,6 +61,7 @@ impl Select for Random {
         let places = [from.seq.0, from.layer as u64, from.count as u64];
         let set = places
             .into_iter()
+            .chain(from.head.map(|head| head as u64))
             .fold(mix(self.seed), |key, n| mix(key ^ mix(n)));
         let mut keys: Vec<u32> = (0..from.count as u32).collect();
         if from.budget > 0 {

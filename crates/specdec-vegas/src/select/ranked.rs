@@ -1,5 +1,6 @@
 use super::{Candidates, Select};
 use crate::CheckedConfig;
+use specdec_core::Score;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -15,7 +16,7 @@ pub struct Ranked {
     /// Keeps as few as reach this share of the weight, in the bounds of the candidates.
     pub coverage: Option<f64>,
     /// Positions that are kept or left out together, counted from position 0; 1 (and 0) is each by
-    /// itself. A page ranks by the sum of its weights. Sinks and recent positions take whole pages; of
+    /// itself. A page ranks by the sum of its weights, or the mean of its logits. Sinks and recent positions take whole pages; of
     /// a budget below the number of candidates whole pages are used, at least one.
     pub page: usize,
 }
@@ -74,11 +75,16 @@ impl Ranked {
         };
         let weights = match size {
             1 => Cow::Borrowed(from.weights),
-            _ => from
-                .weights
-                .chunks(size)
-                .map(|page| page.iter().sum())
-                .collect(),
+            _ => {
+                let pages = from.weights.chunks(size).map(|page| {
+                    let sum: f32 = page.iter().sum();
+                    match from.score {
+                        Score::Logits => sum / page.len() as f32,
+                        _ => sum,
+                    }
+                });
+                pages.collect()
+            }
         };
         Pages {
             size,

@@ -2,7 +2,9 @@
 
 use crate::world::bare;
 use specdec_core::{BuildError, SeqId};
-use specdec_vegas::{Candidates, CheckedConfig, Random, Ranked, Select, Streaming, VegasConfig};
+use specdec_vegas::{
+    Candidates, CheckedConfig, Random, Ranked, Score, Select, Streaming, VegasConfig,
+};
 
 /// Rounding up is that of integers: neither 211 nor 8.
 #[test]
@@ -75,6 +77,14 @@ fn options_out_of_range_are_named() {
             "coverage",
             VegasConfig {
                 coverage: Some(f64::NAN),
+                ..good.clone()
+            },
+        ),
+        (
+            "coverage",
+            VegasConfig {
+                coverage: Some(0.9),
+                score: Score::Logits,
                 ..good.clone()
             },
         ),

@@ -11,8 +11,8 @@ use specdec_testkit::HashLm;
 use specdec_testkit::oracle::{difference, plain_run};
 use specdec_testkit::strategies::{RowPlan, Scenario, scenarios};
 use specdec_vegas::{
-    Candidates, CheckedConfig, Collect, Everything, Random, Ranked, Select, Streaming, Vegas,
-    VegasConfig, VegasDrafter,
+    Candidates, CheckedConfig, Collect, Everything, HeadSets, Random, Ranked, Score, Select,
+    Streaming, Vegas, VegasConfig, VegasDrafter,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -118,25 +118,33 @@ fn setups() -> impl proptest::strategy::Strategy<Value = Setup> {
         prop_oneof![Just(0.01), Just(0.2), Just(0.6), Just(1.0)],
         1usize..6,
     );
+    // Shares of logits are none.
+    let coverage = prop::option::of(prop_oneof![Just(0.5), Just(1.0)]);
+    let ranks = prop_oneof![
+        2 => coverage.prop_map(|coverage| (Score::Weights, coverage)),
+        1 => Just((Score::Logits, None)),
+    ];
+    let heads = prop_oneof![2 => Just(HeadSets::Shared), 1 => Just(HeadSets::PerKvHead)];
     let config = (
         shares,
         (0usize..3, 0usize..4),
-        prop::option::of(prop_oneof![Just(0.5), Just(1.0)]),
-        collect,
+        (ranks, collect, heads),
         (1usize..4, prop::option::of(0usize..6), 1usize..5),
     )
         .prop_map(
-            |((ratio, min), (sinks, recent), coverage, collect, (plain_refresh, more, page))| {
+            |((ratio, min), (sinks, recent), (ranks, collect, heads), (plain, more, page))| {
                 VegasConfig {
                     ratio,
                     min,
                     max: more.map(|more| min + more),
                     sinks,
                     recent,
-                    coverage,
+                    coverage: ranks.1,
                     collect,
+                    score: ranks.0,
+                    heads,
                     page,
-                    plain_refresh,
+                    plain_refresh: plain,
                 }
             },
         );

@@ -2,8 +2,8 @@
 
 use crate::hooks::{spied, tails};
 use crate::world::{
-    Recording, Target, bare, by_hand, decoder, device, drafts, fill, flat, hash, plain, prefilled,
-    prompt, slots, span,
+    Recording, Target, bare, by_hand, decoder, device, drafts, fill, flat, hash, pass, plain,
+    prefilled, prompt, slots, span, tensor,
 };
 use specdec_core::{Decoder, FixedLength, KvCache, Phase, Request, SeqId};
 use specdec_testkit::HashLm;
@@ -33,7 +33,7 @@ fn t27_a_prompt_in_pieces() {
     }
 }
 
-/// An imported prefix has no scores: drafts see everything until the next pass, then they do not.
+/// An imported prefix has no scores: the first draft pass sees everything, and ranks for those after it.
 #[test]
 fn t27_an_imported_prefix() {
     let model = HashLm::new(20, &device());
@@ -44,9 +44,15 @@ fn t27_an_imported_prefix() {
     prefilled(&target, &mut cache, 9, &tokens[0][..39]);
     let segment = cache.export(SeqId(9), 0..39).expect("a copy");
     cache.import(SeqId(0), &segment).expect("a segment");
+    assert_eq!(cache.meter().read().collected_rows, 1);
     let drafted = drafts(&target, &mut cache, &tokens, 3);
-    assert_eq!(drafted[0], model.greedy(&tokens[0], 3));
-    assert_eq!(tails(&log, 0), [(39, None), (40, None), (41, None)]);
+    // Its first token is the target's own.
+    assert_eq!(drafted[0][..1], model.greedy(&tokens[0], 1));
+    let once = [(39, None), (40, Some(39)), (41, Some(39))];
+    assert_eq!(tails(&log, 0), once);
+    // What it ranked holds until the next pass.
+    assert_eq!(drafts(&target, &mut cache, &tokens, 2)[0].len(), 2);
+    assert_eq!(tails(&log, 0)[3..], [(39, Some(39)), (40, Some(39))]);
     // A pass over the anchor, and there are scores.
     flat_like(&target, &mut cache, 39, &tokens[0][39..]);
     let mut longer = tokens.clone();
@@ -65,6 +71,66 @@ fn t27_an_imported_prefix() {
     prefilled(&target, &mut cache, 0, &longer[0][..2]);
     drafts(&target, &mut cache, &[longer[0][..3].to_vec()], 1);
     assert_eq!(tails(&log, 0).last(), Some(&(2, None)));
+}
+
+/// The query of the first draft pass ranks, by weights over what was imported; rules that need none rank
+/// before it.
+#[test]
+fn an_imported_prefix_is_ranked_by_the_first_draft() {
+    let spec = by_hand(2, 1, 1);
+    let looked = |t: usize| if t == 6 { 5.0 } else { 0.0 };
+    let entries = |from: usize, len: usize| {
+        let k = tensor(len, 1, |t, _| [looked(from + t), 0.0, 0.0, 0.0]);
+        [tensor(len, 1, |_, _| [1.0, 0.0, 0.0, 0.0]), k.clone(), k]
+    };
+    let mut other = slots(&spec);
+    pass(&mut other, &[span(0, 0, 20)], Phase::Prefill, 2, |_| {
+        entries(0, 20)
+    });
+    other.commit(&[20]).expect("a commit");
+    let segment = other.export(SeqId(0), 0..20).expect("a copy");
+    let draft = |cache: &mut dyn KvCache, start: usize| {
+        pass(cache, &[span(0, start, 1)], Phase::Draft, 2, |_| {
+            entries(start, 1)
+        });
+    };
+
+    let (rule, asked) = Recording::new(Ranked::default());
+    let (inner, log) = spied(&spec);
+    let mut cache = Vegas::with_select(inner, &spec, bare(0.05, 1), rule);
+    cache.import(SeqId(0), &segment).expect("a segment");
+    draft(&mut cache, 20);
+    assert!(asked.lock().expect("no panic").is_empty());
+    draft(&mut cache, 21);
+    cache.rollback();
+    for asked in asked.lock().expect("no panic").iter() {
+        assert_eq!((asked.count, asked.keys, asked.weights.len()), (20, 21, 20));
+        assert_eq!(asked.chosen, Some(vec![6]));
+        let sum = 20.0 + 5f32.exp();
+        assert!((asked.weights[0] - 1.0 / sum).abs() < 1e-6);
+    }
+    assert_eq!(asked.lock().expect("no panic").len(), 2);
+    assert_eq!(tails(&log, 0), [(20, None), (21, Some(20))]);
+    let stats = cache.meter().read();
+    assert_eq!(
+        (stats.collected_rows, stats.draft_rows, stats.sparse_rows),
+        (1, 2, 1)
+    );
+    // One that was dropped while its draft was open is forgotten with it.
+    let mut cache = Vegas::new(slots(&spec), &spec, bare(0.05, 1));
+    cache.import(SeqId(0), &segment).expect("a segment");
+    draft(&mut cache, 20);
+    cache.evict(SeqId(0));
+    cache.rollback();
+    draft(&mut cache, 0);
+    cache.rollback();
+
+    let (inner, log) = spied(&spec);
+    let mut cache = Vegas::with_select(inner, &spec, bare(0.05, 1), Random::default());
+    cache.import(SeqId(0), &segment).expect("a segment");
+    draft(&mut cache, 20);
+    cache.rollback();
+    assert_eq!(tails(&log, 0), [(20, Some(20))]);
 }
 
 fn flat_like(target: &Target, cache: &mut dyn KvCache, start: usize, tokens: &[u32]) {

@@ -52,6 +52,7 @@ mod equality;
 mod exact;
 mod hooks;
 mod keys;
+mod modes;
 mod sampling;
 mod scores;
 mod world;

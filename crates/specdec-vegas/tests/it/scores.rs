@@ -5,9 +5,11 @@ use crate::world::{Asked, Log, Recording, bare, by_hand, fill, flat, pass, slots
 use burn::prelude::*;
 use specdec_core::{KvCache, ModelSpec, Phase, SelectiveCache};
 use specdec_ragged::SlotCache;
-use specdec_vegas::{Candidates, CheckedConfig, Collect, Ranked, Select, Vegas, VegasConfig};
+use specdec_vegas::{
+    Candidates, CheckedConfig, Collect, HeadSets, Ranked, Score, Select, Vegas, VegasConfig,
+};
 
-fn recorded<C: SelectiveCache>(
+pub(crate) fn recorded<C: SelectiveCache>(
     inner: C,
     spec: &ModelSpec,
     config: CheckedConfig,
@@ -17,24 +19,24 @@ fn recorded<C: SelectiveCache>(
 }
 
 /// Begins a draft and ends it.
-fn draft(cache: &mut dyn KvCache, seq: u64) {
+pub(crate) fn draft(cache: &mut dyn KvCache, seq: u64) {
     let row = span(seq, cache.len(specdec_core::SeqId(seq)), 1);
     drop(cache.begin(&[row], Phase::Draft).expect("a draft"));
     cache.rollback();
 }
 
-fn take(log: &Log<Asked>) -> Vec<Asked> {
+pub(crate) fn take(log: &Log<Asked>) -> Vec<Asked> {
     std::mem::take(&mut *log.lock().expect("no panic"))
 }
 
-fn close(got: &[f32], want: &[f32]) {
+pub(crate) fn close(got: &[f32], want: &[f32]) {
     assert_eq!(got.len(), want.len(), "{got:?} {want:?}");
     let near = got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6);
     assert!(near, "{got:?} instead of {want:?}");
 }
 
 /// Queries of unit vectors: query (t, h) scores key j with component `axis(t, h)` of it.
-fn axes(
+pub(crate) fn axes(
     cache: &mut dyn KvCache,
     row: specdec_core::RowSpan,
     phase: Phase,
@@ -52,8 +54,38 @@ fn axes(
     });
 }
 
-fn ln(x: f32) -> f32 {
+pub(crate) fn ln(x: f32) -> f32 {
     x.ln()
+}
+
+/// Two heads that look at four keys: what the rule is asked, by set of keys.
+pub(crate) fn two_heads(kv_heads: usize, score: Score, heads: HeadSets) -> Vec<Asked> {
+    let spec = by_hand(1, 2, kv_heads);
+    let config = VegasConfig {
+        ratio: 0.5,
+        min: 1,
+        score,
+        heads,
+        ..VegasConfig::paper()
+    };
+    let config = config.check().expect("a good config");
+    let (mut cache, log) = recorded(slots(&spec), &spec, config);
+    let keys = [
+        [ln(1.0), ln(6.0), 0.0, 0.0],
+        [ln(2.0), 0.0, 0.0, 0.0],
+        [ln(4.0), 0.0, 0.0, 0.0],
+        [ln(1.0), ln(8.0), 0.0, 0.0],
+    ];
+    let heads = (2, kv_heads);
+    let row = span(0, 0, 4);
+    axes(&mut cache, row, Phase::Prefill, heads, (|_, h| h, &keys));
+    cache.commit(&[4]).expect("a commit");
+    draft(&mut cache, 0);
+    let asked = take(&log);
+    for asked in &asked {
+        assert_eq!((asked.count, asked.keys, asked.budget), (4, 4, 2));
+    }
+    asked
 }
 
 /// The weights of two heads, averaged: not their logits, and not the greater of the two.
@@ -61,22 +93,8 @@ fn ln(x: f32) -> f32 {
 fn t01_the_mean_over_heads_of_softmax_weights() {
     // Heads of one group, and of two.
     for kv_heads in [1, 2] {
-        let spec = by_hand(1, 2, kv_heads);
-        let (mut cache, log) = recorded(slots(&spec), &spec, bare(0.5, 1));
-        let keys = [
-            [ln(1.0), ln(6.0), 0.0, 0.0],
-            [ln(2.0), 0.0, 0.0, 0.0],
-            [ln(4.0), 0.0, 0.0, 0.0],
-            [ln(1.0), ln(8.0), 0.0, 0.0],
-        ];
-        let heads = (2, kv_heads);
-        let row = span(0, 0, 4);
-        axes(&mut cache, row, Phase::Prefill, heads, (|_, h| h, &keys));
-        cache.commit(&[4]).expect("a commit");
-        draft(&mut cache, 0);
-        let asked = take(&log).remove(0);
+        let asked = two_heads(kv_heads, Score::Weights, HeadSets::Shared).remove(0);
         close(&asked.weights, &[0.25, 0.15625, 0.28125, 0.3125]);
-        assert_eq!((asked.count, asked.keys, asked.budget), (4, 4, 2));
         assert_eq!(asked.chosen, Some(vec![2, 3]));
     }
 }
@@ -167,7 +185,9 @@ fn t03_candidates_and_tails() {
         let keys = draft.selection.row(0).expect("a sparse row");
         assert_eq!(keys.tail(), 11);
         assert_eq!(
-            keys.lists().map(|(l, k)| (l, k.len())).collect::<Vec<_>>(),
+            keys.lists()
+                .map(|(l, k)| (l, k[0].len()))
+                .collect::<Vec<_>>(),
             [(0, 4), (1, 4)]
         );
     }

@@ -9,7 +9,7 @@ use specdec_models::{MemoryTensors, ModelConfig, Transformer};
 use specdec_ragged::{SlotCache, SlotOptions};
 use specdec_testkit::HashLm;
 use specdec_testkit::weights::{Family, tiny};
-use specdec_vegas::{Candidates, CheckedConfig, Select, Vegas, VegasConfig, VegasDrafter};
+use specdec_vegas::{Candidates, CheckedConfig, Score, Select, Vegas, VegasConfig, VegasDrafter};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -62,6 +62,8 @@ pub(crate) struct Asked {
     pub(crate) keys: usize,
     pub(crate) budget: usize,
     pub(crate) weights: Vec<f32>,
+    pub(crate) score: Score,
+    pub(crate) head: Option<usize>,
     pub(crate) chosen: Option<Vec<u32>>,
 }
 
@@ -97,6 +99,8 @@ impl<S: Select> Select for Recording<S> {
             keys: from.keys,
             budget: from.budget,
             weights: from.weights.to_vec(),
+            score: from.score,
+            head: from.head,
             chosen: chosen.clone(),
         });
         chosen
