@@ -93,7 +93,8 @@ impl<C: SelectiveCache> Vegas<C> {
         if self.config.keeps_all(keys, count) {
             return (Fate::All, Vec::new());
         }
-        let fresh = |covered: usize| keys.saturating_sub(covered) < options.plain_refresh;
+        let patience = self.known.patience(row.seq, options.plain_refresh);
+        let fresh = |covered: usize| keys.saturating_sub(covered) < patience;
         let plain = row.len == 1 && phase != Phase::Prefill;
         if plain && self.known.covered(row.seq).is_some_and(fresh) {
             return (Fate::Stay, Vec::new());
@@ -271,7 +272,7 @@ impl<C: SelectiveCache> Vegas<C> {
             if kept == Some(0) || fate == Fate::Stay {
                 continue;
             }
-            self.known.forget(seq);
+            self.known.replace(seq);
             if let Fate::Choose(mut row) = fate {
                 row.count = row.count.min(start + kept.unwrap_or(0));
                 rows.push(row);

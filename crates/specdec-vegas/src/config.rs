@@ -72,7 +72,8 @@ pub struct VegasConfig {
     pub page: usize,
     /// Plain passes of a row (one token, nothing drafted) rank again only when this many positions
     /// have been added since the last ranking; 1 is every time. Meanwhile the added positions are
-    /// attended to besides.
+    /// attended to besides. Above 1, each ranking in a row that no draft asked for doubles the number, up to
+    /// 64 times: a row that does not draft pays next to nothing for being able to.
     pub plain_refresh: usize,
 }
 

@@ -9,7 +9,12 @@ pub(crate) struct Known {
     chosen: HashMap<SeqId, Arc<RowKeys>>,
     /// Passes from which nothing has been chosen yet.
     collected: Vec<(Vec<CollectedRow>, Weights)>,
+    /// How many rankings in a row no draft of a sequence asked for.
+    unused: HashMap<SeqId, u32>,
 }
+
+/// Doublings of the distance between rankings of a sequence that does not draft.
+const MOST_DOUBLINGS: u32 = 6;
 
 impl Known {
     /// Sequences that keys have been chosen for.
@@ -45,8 +50,34 @@ impl Known {
         self.collected.remove(pass).0
     }
 
+    /// Makes place for what a new pass of a sequence showed.
+    pub(crate) fn replace(&mut self, seq: SeqId) {
+        let unused = match self.is_waiting(seq) {
+            true => self.unused.get(&seq).map_or(1, |n| n + 1),
+            false => 0,
+        };
+        self.forget(seq);
+        self.unused.insert(seq, unused);
+    }
+
+    fn is_waiting(&self, seq: SeqId) -> bool {
+        let mut waiting = self.collected.iter().flat_map(|(rows, _)| rows);
+        waiting.any(|row| row.seq == seq)
+    }
+
+    /// Positions after which a plain pass of a sequence ranks again: `every`, where that is above 1 twice as many for
+    /// each ranking in a row that no draft asked for.
+    pub(crate) fn patience(&self, seq: SeqId, every: usize) -> usize {
+        if every == 1 {
+            return every;
+        }
+        let unused = self.unused.get(&seq).map_or(0, |n| *n);
+        every.saturating_mul(1 << unused.min(MOST_DOUBLINGS))
+    }
+
     pub(crate) fn forget(&mut self, seq: SeqId) {
         self.chosen.remove(&seq);
+        self.unused.remove(&seq);
         self.collected.retain_mut(|(rows, _)| {
             rows.retain(|row| row.seq != seq);
             !rows.is_empty()

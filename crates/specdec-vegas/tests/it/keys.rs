@@ -6,6 +6,7 @@ use crate::world::{
     prefilled, prompt, slots, span, tensor,
 };
 use specdec_core::{Decoder, FixedLength, KvCache, Phase, Request, SeqId};
+use specdec_ragged::SlotCache;
 use specdec_testkit::HashLm;
 use specdec_vegas::{Random, Ranked, Vegas, VegasConfig, VegasDrafter};
 use std::sync::Arc;
@@ -196,6 +197,48 @@ fn plain_passes_refresh_now_and_then() {
         want.map(|(start, tail)| (start, Some(tail)))
     );
     assert_eq!(meter.read().collected_rows, 3);
+}
+
+/// A row that never drafts ranks ever more rarely; once it has drafted, as often as before.
+#[test]
+fn rankings_that_no_draft_asks_for_get_rare() {
+    let spec = by_hand(1, 1, 1);
+    let config = VegasConfig {
+        ratio: 0.1,
+        min: 1,
+        plain_refresh: 2,
+        ..VegasConfig::paper()
+    };
+    let mut cache = Vegas::new(
+        SlotCache::new(&spec).expect("a cache"),
+        &spec,
+        config.check().expect("a good config"),
+    );
+    let meter = cache.meter();
+    fill(&mut cache, 0, 20, &spec);
+    let plain = |cache: &mut Vegas<SlotCache>| {
+        let start = cache.len(SeqId(0));
+        flat(cache, &[span(0, start, 1)], Phase::Verify, &spec);
+        cache.commit(&[1]).expect("a commit");
+        (start + 1, meter.read().collected_rows)
+    };
+    let ranked = |cache: &mut Vegas<SlotCache>, steps: usize| {
+        let mut before = meter.read().collected_rows;
+        let mut at = Vec::new();
+        for _ in 0..steps {
+            let (keys, now) = plain(cache);
+            if now > before {
+                at.push(keys);
+            }
+            before = now;
+        }
+        at
+    };
+    assert_eq!(ranked(&mut cache, 45), [22, 26, 34, 50]);
+    flat(&mut cache, &[span(0, 65, 1)], Phase::Draft, &spec);
+    cache.rollback();
+    // The ranking that the draft asked for is fifteen positions old; the one after it is not asked for again.
+    assert_eq!(ranked(&mut cache, 8), [66, 68, 72]);
 }
 
 /// A pass that keeps nothing of a row, is rolled back or refused leaves its keys as they were.
