@@ -1,12 +1,9 @@
 use core::ops::Range;
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, OnceLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use burn::tensor::Device;
 
-use super::tensor_store::Indices;
+use super::derived::Derived;
 use crate::KernelError;
 
 /// One row of a pass: where its columns live and which of them are new.
@@ -54,7 +51,8 @@ pub struct AttentionPass {
     keys: Vec<Keys>,
     weights_of: Vec<usize>,
     write: bool,
-    indices: OnceLock<Arc<Indices>>,
+    plain: bool,
+    derived: Derived,
 }
 
 impl AttentionPass {
@@ -129,7 +127,8 @@ impl AttentionPass {
             scale: None,
             weights_of: Vec::new(),
             write: true,
-            indices: OnceLock::new(),
+            plain: false,
+            derived: Derived::default(),
         })
     }
 
@@ -137,7 +136,7 @@ impl AttentionPass {
     /// counts as `Some(1)`, a query always sees itself.
     pub fn window(mut self, window: Option<usize>) -> Self {
         self.window = window.map(|columns| columns.max(1));
-        self.indices = OnceLock::new();
+        self.derived = Derived::default();
         self
     }
 
@@ -208,12 +207,20 @@ impl AttentionPass {
             });
         }
         self.weights_of = queries;
+        self.derived = Derived::default();
         Ok(self)
     }
 
     /// Whether the pass stores its keys and values (yes, unless set). Without, the cells must hold them already.
     pub fn write(mut self, write: bool) -> Self {
         self.write = write;
+        self
+    }
+
+    /// Composes attention of tensor operations even where the device has a kernel for it. This is the plain version,
+    /// that kernels are compared with. The CPU backend's store has only its kernel, which this does not change.
+    pub fn plain(mut self, plain: bool) -> Self {
+        self.plain = plain;
         self
     }
 
@@ -238,6 +245,14 @@ impl AttentionPass {
 
     pub(super) fn writes(&self) -> bool {
         self.write
+    }
+
+    pub(super) fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    pub(super) fn derived(&self) -> &Derived {
+        &self.derived
     }
 
     pub(super) fn queries_weighed(&self) -> &[usize] {
@@ -272,24 +287,36 @@ impl AttentionPass {
             .unwrap_or(0)
     }
 
+    /// Columns of the sliding window, if there is one.
+    pub(super) fn window_columns(&self) -> Option<usize> {
+        self.window
+    }
+
     /// The first column token `token` of `row` may see.
     pub(super) fn first_column(&self, row: usize, token: usize) -> usize {
         let position = self.rows[row].start + token;
-        self.window
+        self.window_columns()
             .map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+
+    /// The key list of `row` in `layer` and the column from which on all are seen, which is above those of the list.
+    /// Without a list: no columns, and 0.
+    pub(super) fn listed(&self, layer: usize, row: usize) -> (&[u32], usize) {
+        let keys = &self.keys[row];
+        let Some(list) = keys.lists.get(&layer) else {
+            return (&[], 0);
+        };
+        let tail = keys.tail.unwrap_or(self.rows[row].start);
+        let below = list.partition_point(|&column| (column as usize) < tail);
+        (&list[..below], tail)
     }
 
     /// The runs of columns below `start` that the queries of `row` see in `layer`, the window apart, ascending.
     pub(super) fn earlier(&self, layer: usize, row: usize) -> Vec<Range<usize>> {
         let start = self.rows[row].start;
-        let keys = &self.keys[row];
-        let Some(list) = keys.lists.get(&layer) else {
-            let all = (start > 0).then_some(0..start);
-            return all.into_iter().collect();
-        };
-        let tail = keys.tail.unwrap_or(start);
+        let (list, tail) = self.listed(layer, row);
         let mut runs: Vec<Range<usize>> = Vec::new();
-        for column in list.iter().map(|&c| c as usize).take_while(|&c| c < tail) {
+        for column in list.iter().map(|&column| column as usize) {
             match runs.last_mut() {
                 Some(run) if run.end == column => run.end += 1,
                 _ => runs.push(column..column + 1),
@@ -307,12 +334,6 @@ impl AttentionPass {
     /// Whether some row has a key list in `layer`.
     pub(super) fn sparse(&self, layer: usize) -> bool {
         self.keys.iter().any(|keys| keys.lists.contains_key(&layer))
-    }
-
-    /// The indices of layers without key lists, made at the first call.
-    pub(super) fn indices(&self) -> &Arc<Indices> {
-        self.indices
-            .get_or_init(|| Arc::new(Indices::new(self, None)))
     }
 
     fn check_row(&self, row: usize) -> Result<(), KernelError> {
