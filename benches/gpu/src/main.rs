@@ -5,7 +5,7 @@ mod bench;
 use bench::decode::Batch;
 use bench::synthetic::{LARGE, SMALL, Shape, TINY};
 use bench::table::Table;
-use bench::{bounds, decode, parts, passes};
+use bench::{attend, bounds, decode, parts, passes};
 use clap::{Parser, ValueEnum};
 use specdec::burn::tensor::{DeviceConfig, FloatDType};
 use specdec::core::TargetModel;
@@ -127,6 +127,9 @@ fn measure(
             passes::cost_by_length(table, name, &**target, context)?;
         }
         for &rows in batches {
+            if table.has_time("attention of a layer", name, &place) {
+                attend::measure(table, name, target.spec(), rows, context)?;
+            }
             if table.has_time("plain", name, format!("{rows} rows, {place}")) {
                 decode::compare(table, name, target, Batch { rows, context, new })?;
             }

@@ -1,11 +1,28 @@
 #![doc = include_str!("../README.md")]
 
 mod attention;
+#[cfg(any(
+    feature = "cuda",
+    feature = "metal",
+    feature = "vulkan",
+    feature = "wgpu"
+))]
+mod cube;
 mod error;
 #[cfg(feature = "flex")]
 mod extension;
 #[cfg(feature = "flex")]
 mod flex;
+#[cfg(all(
+    feature = "fusion",
+    any(
+        feature = "cuda",
+        feature = "metal",
+        feature = "vulkan",
+        feature = "wgpu"
+    )
+))]
+mod fused;
 mod matmul;
 mod quant;
 mod small;

@@ -1,5 +1,6 @@
 //! The parts of the benchmark.
 
+pub mod attend;
 pub mod bounds;
 pub mod decode;
 pub mod filled;

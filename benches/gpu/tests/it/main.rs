@@ -6,6 +6,7 @@ mod caches;
 mod devices;
 mod drafters;
 mod hash_lm;
+mod in_place;
 mod kernels;
 mod margin;
 mod options;
@@ -16,6 +17,7 @@ mod transformers;
 mod world;
 
 use burn::prelude::Device;
+use burn::tensor::DeviceConfig;
 use libtest_mimic::{Arguments, Trial};
 use specdec::Backend;
 use specdec_gpu::DEVICE;
@@ -27,10 +29,11 @@ type Check = fn(&Device);
 
 /// The checks that need the device, by name.
 fn checks() -> Vec<(String, Check)> {
-    let modules: [(&str, &[(&str, Check)]); 9] = [
+    let modules: [(&str, &[(&str, Check)]); 10] = [
         ("caches", caches::CHECKS),
         ("drafters", drafters::CHECKS),
         ("hash_lm", hash_lm::CHECKS),
+        ("in_place", in_place::CHECKS),
         ("kernels", kernels::CHECKS),
         ("options", options::CHECKS),
         ("prefixes", prefixes::CHECKS),
@@ -63,7 +66,7 @@ fn main() -> ExitCode {
     if devices::is_probe() {
         return devices::probe();
     }
-    let found = match specdec_gpu::device() {
+    let mut found = match specdec_gpu::device() {
         // What was asked for by name has to be there; else its absence is told, and no failure.
         Err(error) if !error.is_missing_hardware() || std::env::var_os(DEVICE).is_some() => {
             eprintln!("{error}");
@@ -71,6 +74,13 @@ fn main() -> ExitCode {
         }
         found => found,
     };
+    if let Ok(chosen) = &mut found
+        && let Some(dtype) = in_place::float()
+    {
+        let config = DeviceConfig::default().float_dtype(dtype);
+        let configured = chosen.device.configure(config);
+        configured.expect("a device that nothing has used");
+    }
     let mut trials: Vec<Trial> = checks()
         .into_iter()
         .map(|(name, check)| match &found {

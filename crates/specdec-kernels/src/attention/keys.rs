@@ -25,6 +25,23 @@ impl Keys {
         self.lists.get(&layer).map(Vec::len)
     }
 
+    /// The first list of a layer, without the columns of the tail, and where the tail begins; nothing and 0 without a
+    /// list.
+    #[cfg(any(
+        feature = "cuda",
+        feature = "metal",
+        feature = "vulkan",
+        feature = "wgpu"
+    ))]
+    pub(super) fn listed(&self, layer: usize, start: usize) -> (&[u32], usize) {
+        let Some(list) = self.lists.get(&layer).and_then(|lists| lists.first()) else {
+            return (&[], 0);
+        };
+        let tail = self.tail.unwrap_or(start);
+        let below = list.partition_point(|&column| (column as usize) < tail);
+        (&list[..below], tail)
+    }
+
     /// The runs of columns below `start` that are seen in a layer, ascending: one entry a list.
     pub(super) fn earlier(&self, layer: usize, start: usize) -> Vec<Vec<Range<usize>>> {
         let tail = self.tail.unwrap_or(start)..start;

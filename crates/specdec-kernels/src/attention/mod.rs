@@ -6,6 +6,14 @@ mod add;
 mod band;
 #[cfg(feature = "flex")]
 mod block;
+#[cfg(any(
+    feature = "cuda",
+    feature = "metal",
+    feature = "vulkan",
+    feature = "wgpu"
+))]
+mod cube;
+mod derived;
 #[cfg(feature = "flex")]
 mod columns;
 #[cfg(feature = "flex")]
@@ -21,5 +29,28 @@ mod score;
 mod store;
 mod tensor_store;
 
+#[cfg(any(
+    feature = "cuda",
+    feature = "metal",
+    feature = "vulkan",
+    feature = "wgpu"
+))]
+use cube::in_place;
 pub use pass::{AttentionPass, AttentionRow};
 pub use store::{Attended, Shift, SlotStore};
+
+/// No build without a GPU backend has a kernel that reads a store's tensors in place.
+#[cfg(not(any(
+    feature = "cuda",
+    feature = "metal",
+    feature = "vulkan",
+    feature = "wgpu"
+)))]
+fn in_place(
+    _layer: usize,
+    _q: &burn::tensor::Tensor<3>,
+    _held: &[burn::tensor::Tensor<3>; 2],
+    _pass: &AttentionPass,
+) -> Option<Attended> {
+    None
+}

@@ -1,9 +1,9 @@
 use core::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use burn::tensor::Device;
 
-use super::{keys::Keys, tensor_store::Indices};
+use super::{derived::Derived, keys::Keys};
 use crate::KernelError;
 
 /// One row of a pass: where its columns live and which of them are new.
@@ -50,7 +50,8 @@ pub struct AttentionPass {
     keys: Vec<Keys>,
     asked: Asked,
     write: bool,
-    indices: OnceLock<Arc<Indices>>,
+    plain: bool,
+    derived: Derived,
 }
 
 impl AttentionPass {
@@ -121,7 +122,8 @@ impl AttentionPass {
             scale: None,
             asked: Asked::default(),
             write: true,
-            indices: OnceLock::new(),
+            plain: false,
+            derived: Derived::default(),
         })
     }
 
@@ -129,7 +131,7 @@ impl AttentionPass {
     /// counts as `Some(1)`, a query always sees itself.
     pub fn window(mut self, window: Option<usize>) -> Self {
         self.window = window.map(|columns| columns.max(1));
-        self.indices = OnceLock::new();
+        self.derived = Derived::default();
         self
     }
 
@@ -227,12 +229,20 @@ impl AttentionPass {
             });
         }
         self.asked = Asked { queries, scores };
+        self.derived = Derived::default();
         Ok(self)
     }
 
     /// Whether the pass stores its keys and values (yes, unless set). Without, the cells must hold them already.
     pub fn write(mut self, write: bool) -> Self {
         self.write = write;
+        self
+    }
+
+    /// Composes attention of tensor operations even where the device has a kernel for it. This is the plain version,
+    /// that kernels are compared with. The CPU backend's store has only its kernel, which this does not change.
+    pub fn plain(mut self, plain: bool) -> Self {
+        self.plain = plain;
         self
     }
 
@@ -257,6 +267,14 @@ impl AttentionPass {
 
     pub(super) fn writes(&self) -> bool {
         self.write
+    }
+
+    pub(super) fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    pub(super) fn derived(&self) -> &Derived {
+        &self.derived
     }
 
     pub(super) fn queries_asked(&self) -> &[usize] {
@@ -296,10 +314,15 @@ impl AttentionPass {
             .unwrap_or(0)
     }
 
+    /// Columns of the sliding window, if there is one.
+    pub(super) fn window_columns(&self) -> Option<usize> {
+        self.window
+    }
+
     /// The first column token `token` of `row` may see.
     pub(super) fn first_column(&self, row: usize, token: usize) -> usize {
         let position = self.rows[row].start + token;
-        self.window
+        self.window_columns()
             .map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
@@ -307,6 +330,30 @@ impl AttentionPass {
     /// for all key/value heads, or for each.
     pub(super) fn earlier(&self, layer: usize, row: usize) -> Vec<Vec<Range<usize>>> {
         self.keys[row].earlier(layer, self.rows[row].start)
+    }
+
+    /// The key list of `row` in `layer` and the column from which on all are seen, which is above those of the list.
+    /// Without a list: no columns, and 0. Of lists for each head: the first.
+    #[cfg(any(
+        feature = "cuda",
+        feature = "metal",
+        feature = "vulkan",
+        feature = "wgpu"
+    ))]
+    pub(super) fn listed(&self, layer: usize, row: usize) -> (&[u32], usize) {
+        self.keys[row].listed(layer, self.rows[row].start)
+    }
+
+    /// Whether the heads of some row have key lists of their own in `layer`.
+    #[cfg(any(
+        feature = "cuda",
+        feature = "metal",
+        feature = "vulkan",
+        feature = "wgpu"
+    ))]
+    pub(super) fn has_head_lists(&self, layer: usize) -> bool {
+        let mut lists = self.keys.iter().filter_map(|keys| keys.lists(layer));
+        lists.any(|lists| lists > 1)
     }
 
     /// Key lists of a row in `layer`: one, or as many as there are key/value heads.
@@ -329,12 +376,6 @@ impl AttentionPass {
     /// Whether some row has a key list in `layer`.
     pub(super) fn sparse(&self, layer: usize) -> bool {
         self.keys.iter().any(|keys| keys.lists(layer).is_some())
-    }
-
-    /// The indices of layers without key lists, made at the first call.
-    pub(super) fn indices(&self) -> &Arc<Indices> {
-        self.indices
-            .get_or_init(|| Arc::new(Indices::new(self, None)))
     }
 
     fn check_row(&self, row: usize) -> Result<(), KernelError> {

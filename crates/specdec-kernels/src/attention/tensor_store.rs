@@ -1,5 +1,6 @@
-//! The store of every backend but the CPU's: one tensor of keys and one of values for each layer, and attention
-//! composed of tensor operations over padded rows. The workspace's one attention of this kind.
+//! The store of every backend but the CPU's: one tensor of keys and one of values for each layer. Where no kernel
+//! reads them in place (`cube`), attention is composed of tensor operations over padded rows: the plain version, and
+//! the workspace's one attention of this kind.
 
 use core::ops::Range;
 
@@ -8,7 +9,7 @@ use burn::tensor::{
 };
 
 use super::{
-    Attended, AttentionPass,
+    Attended, AttentionPass, in_place,
     store::{Shift, StoreShape},
 };
 
@@ -141,19 +142,35 @@ impl TensorStore {
         v: Tensor<3>,
         pass: &AttentionPass,
     ) -> Attended {
+        if pass.writes() {
+            self.scatter(layer, pass.written().clone(), k, v);
+        }
+        let held = self.layers[layer]
+            .as_ref()
+            .expect("a pass names chunks, so the store has some");
+        if !pass.is_plain()
+            && let Some(attended) = in_place(layer, &q, held, pass)
+        {
+            return attended;
+        }
+        self.composed(layer, q, held, pass)
+    }
+
+    /// Attention composed of tensor operations, over copies of the keys and values that rows see.
+    fn composed(
+        &self,
+        layer: usize,
+        q: Tensor<3>,
+        [keys, values]: &[Tensor<3>; 2],
+        pass: &AttentionPass,
+    ) -> Attended {
         let own;
         let indices = if pass.sparse(layer) {
             own = Indices::new(pass, Some(layer));
             &own
         } else {
-            pass.indices().as_ref()
+            pass.indices()
         };
-        if pass.writes() {
-            self.scatter(layer, indices.written.clone(), k, v);
-        }
-        let [keys, values] = self.layers[layer]
-            .as_ref()
-            .expect("a pass names chunks, so the store has some");
 
         let [_, heads, dim] = q.dims();
         let kv_heads = self.shape.kv_heads;
@@ -221,8 +238,6 @@ pub(super) struct Indices {
     rows: usize,
     longest: usize,
     columns: usize,
-    /// Cells the tokens are written to, `[T]`.
-    written: Tensor<1, Int>,
     /// Token of each padded place, `[R * L]`.
     padded: Tensor<1, Int>,
     /// Padded place of each token, `[T]`.
@@ -239,7 +254,6 @@ impl Indices {
         let (rows, chunk) = (pass.rows(), pass.chunk());
         let longest = rows.iter().map(|row| row.len).max().unwrap_or(0);
         let columns = rows.iter().map(super::AttentionRow::end).max().unwrap_or(0);
-        let mut written = Vec::new();
         let mut padded = Vec::new();
         let mut packed = Vec::new();
         let mut cells = Vec::new();
@@ -252,7 +266,6 @@ impl Indices {
         let mut hidden = vec![true; rows.len() * lists * longest * columns];
         for (r, row) in rows.iter().enumerate() {
             let cell = |column| cell(&row.table, pass.padding(r) + column, chunk);
-            written.extend((row.start..row.end()).map(cell));
             let places = 0..longest;
             padded.extend(places.map(|t| pass.offset(r) + if t < row.len { t } else { 0 }));
             packed.extend((0..row.len).map(|t| r * longest + t));
@@ -282,13 +295,22 @@ impl Indices {
             rows: rows.len(),
             longest,
             columns,
-            written: int_tensor(written, device),
             padded: int_tensor(padded, device),
             packed: int_tensor(packed, device),
             cells: int_tensor(cells, device),
             hidden: Tensor::from_data(mask, device),
         }
     }
+}
+
+/// Cells the tokens of a pass are written to, `[T]`.
+pub(super) fn written(pass: &AttentionPass) -> Tensor<1, Int> {
+    let rows = pass.rows().iter().enumerate();
+    let cells = rows.flat_map(|(r, row)| {
+        let places = pass.padding(r) + row.start..pass.padding(r) + row.end();
+        places.map(|place| cell(&row.table, place, pass.chunk()))
+    });
+    int_tensor(cells.collect(), pass.device())
 }
 
 /// The cell of `column` in a tensor of all chunks.

@@ -1,5 +1,12 @@
 //! Products of a few activation rows with a weight that does not change.
 
+#[cfg(any(
+    feature = "cuda",
+    feature = "metal",
+    feature = "vulkan",
+    feature = "wgpu"
+))]
+mod cube;
 mod dense;
 #[cfg(feature = "flex")]
 mod encoding;
@@ -13,7 +20,6 @@ mod packed;
 mod strip;
 
 use core::fmt;
-#[cfg(feature = "flex")]
 use std::sync::Arc;
 
 use burn::tensor::{Device, Int, Tensor};
@@ -46,9 +52,19 @@ pub enum Activations {
     Int8,
 }
 
+/// A weight in tensors of its device. What the methods do is said at [`WeightMatrix`]'s.
+trait DeviceWeight: Send + Sync {
+    fn dims(&self) -> [usize; 2];
+    fn device(&self) -> Device;
+    fn matmul(&self, x: Tensor<2>) -> Tensor<2>;
+    fn rows(&self, ids: Tensor<1, Int>) -> Tensor<2>;
+    fn to_dense(&self) -> Tensor<2>;
+    fn memory_bytes(&self) -> usize;
+}
+
 #[derive(Clone)]
 enum Storage {
-    Dense(Box<Dense>),
+    Tensors(Arc<dyn DeviceWeight>),
     #[cfg(feature = "flex")]
     Packed(Arc<PackedMatrix>, Device, Activations),
 }
@@ -95,15 +111,14 @@ impl WeightMatrix {
                 Activations::Float,
             )));
         }
-        Ok(Self(Storage::Dense(Box::new(Dense::new(
-            data, dims, device,
-        )))))
+        Ok(Self::dense(data, dims, device))
     }
 
     /// A weight of ggml blocks, row-major: N rows of K values each.
     ///
-    /// On the CPU backend (Flex, with this crate's feature `flex`) the blocks stay quantised and are dequantised in
-    /// registers; on other devices they become a tensor of the device's float type.
+    /// On the CPU backend (Flex, with this crate's feature `flex`) and on CubeCL's backends (with the feature of one)
+    /// the blocks stay quantised and are dequantised in registers; on other devices they become a tensor of the device's
+    /// float type.
     ///
     /// # Errors
     ///
@@ -143,11 +158,22 @@ impl WeightMatrix {
                 Activations::Float,
             )));
         }
+        #[cfg(any(
+            feature = "cuda",
+            feature = "metal",
+            feature = "vulkan",
+            feature = "wgpu"
+        ))]
+        if let Some(words) = cube::Words::new(format, bytes, dims, device) {
+            return Ok(Self(Storage::Tensors(Arc::new(words))));
+        }
         let mut data = vec![0.0; out_features * in_features];
         dequantize(format, bytes, &mut data)?;
-        Ok(Self(Storage::Dense(Box::new(Dense::new(
-            data, dims, device,
-        )))))
+        Ok(Self::dense(data, dims, device))
+    }
+
+    fn dense(data: Vec<f32>, dims: [usize; 2], device: &Device) -> Self {
+        Self(Storage::Tensors(Arc::new(Dense::new(data, dims, device))))
     }
 
     /// Sets what activations are multiplied as.
@@ -164,7 +190,7 @@ impl WeightMatrix {
     /// `[N out, K in]`.
     pub fn dims(&self) -> [usize; 2] {
         match &self.0 {
-            Storage::Dense(dense) => dense.dims(),
+            Storage::Tensors(weight) => weight.dims(),
             #[cfg(feature = "flex")]
             Storage::Packed(packed, ..) => packed.dims(),
         }
@@ -173,7 +199,7 @@ impl WeightMatrix {
     /// The device that [`matmul`](Self::matmul) computes on.
     pub fn device(&self) -> Device {
         match &self.0 {
-            Storage::Dense(dense) => dense.device(),
+            Storage::Tensors(weight) => weight.device(),
             #[cfg(feature = "flex")]
             Storage::Packed(_, device, _) => device.clone(),
         }
@@ -195,7 +221,7 @@ impl WeightMatrix {
             "matmul: rows of {width}, a weight of {inputs} inputs"
         );
         match &self.0 {
-            Storage::Dense(dense) => dense.matmul(x),
+            Storage::Tensors(weight) => weight.matmul(x),
             #[cfg(feature = "flex")]
             Storage::Packed(packed, _, activations) => {
                 let dtype = x.dtype();
@@ -213,7 +239,7 @@ impl WeightMatrix {
     /// When an id is negative or not below N.
     pub fn rows(&self, ids: Tensor<1, Int>) -> Tensor<2> {
         match &self.0 {
-            Storage::Dense(dense) => dense.rows(ids),
+            Storage::Tensors(weight) => weight.rows(ids),
             #[cfg(feature = "flex")]
             Storage::Packed(packed, device, _) => rows_of(packed, device, ids),
         }
@@ -222,7 +248,7 @@ impl WeightMatrix {
     /// The whole weight, `[N, K]` in f32.
     pub fn to_dense(&self) -> Tensor<2> {
         match &self.0 {
-            Storage::Dense(dense) => dense.to_dense(),
+            Storage::Tensors(weight) => weight.to_dense(),
             #[cfg(feature = "flex")]
             Storage::Packed(packed, device, _) => {
                 Tensor::from_data(TensorData::new(packed.to_rows(), packed.dims()), device)
@@ -233,7 +259,7 @@ impl WeightMatrix {
     /// Bytes the weight occupies, padding included.
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
-            Storage::Dense(dense) => dense.memory_bytes(),
+            Storage::Tensors(weight) => weight.memory_bytes(),
             #[cfg(feature = "flex")]
             Storage::Packed(packed, ..) => packed.memory_bytes(),
         }

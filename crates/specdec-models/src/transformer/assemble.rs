@@ -22,7 +22,8 @@ use xxhash_rust::xxh3::Xxh3Default;
 #[non_exhaustive]
 pub enum WeightDtype {
     /// As they are stored: quantised blocks stay quantised where the device's kernels can read
-    /// them (the CPU backend), and become the device's float type elsewhere.
+    /// them (the CPU backend, CUDA, wgpu, Vulkan and Metal), and become the device's float type
+    /// elsewhere.
     #[default]
     Stored,
     /// Converted to f32.
