@@ -138,11 +138,12 @@ fn main() -> Result<()> {
     for kind in kinds(&model, &args.input, size)? {
         let mut done: Vec<Rounds> = rules.iter().map(|_| Rounds::default()).collect();
         let mut recalls = Vec::new();
-        let mut lengths = Vec::new();
+        let (mut lengths, mut quoted) = (Vec::new(), Vec::new());
         for prompt in kind.prompts {
             let most = (args.rounds + 1) * (args.gamma + 1);
             let text = Text::new(target, prompt, (most, model.end_tokens()))?;
             lengths.push(text.len());
+            quoted.push(text.quoted());
             let mut chosen = Vec::new();
             for ((_, rule), done) in rules.iter().zip(&mut done) {
                 let (mut cache, sets) = cache(target, &base, rule)?;
@@ -157,7 +158,12 @@ fn main() -> Result<()> {
         let place = |wanted: fn(&Rule) -> bool| rules.iter().position(|(_, rule)| wanted(rule));
         let window = place(|rule| matches!(rule, Rule::Window)).expect("it is one of them");
         let all = place(|rule| matches!(rule, Rule::All)).expect("it is one of them");
-        println!("{} (prompt, continuation: {lengths:?})\n", kind.name);
+        println!(
+            "{} (prompt, continuation: {lengths:?}; {:.0} % of the continuation stands in the prompt, in runs \
+             of eight tokens)\n",
+            kind.name,
+            100.0 * mean(&quoted).0
+        );
         ensure!(
             done[all].overlap.len() > 1,
             "the continuations are too short to draft in"

@@ -96,6 +96,14 @@ impl Text {
         (self.prompt, self.tokens.len() - self.prompt)
     }
 
+    /// Share of the continuation's runs of eight tokens that stand in the prompt.
+    pub fn quoted(&self) -> f64 {
+        let (prompt, continuation) = self.tokens.split_at(self.prompt);
+        let held: BTreeSet<&[Token]> = prompt.windows(8).collect();
+        let found = continuation.windows(8).filter(|run| held.contains(run));
+        found.count() as f64 / continuation.windows(8).len().max(1) as f64
+    }
+
     /// Drafts of `gamma` tokens along the continuation, each round after one in which all were accepted.
     pub fn measure(
         &self,

@@ -233,19 +233,21 @@ impl<C: SelectiveCache> Vegas<C> {
         let (mut offset, mut columns) = (0, 0);
         for row in rows {
             let keys = row.start + row.len;
+            // What is staged may be taken back.
+            let count = self.inner.len(row.seq).min(row.start);
             offset += row.len;
-            if self.known.keys(row.seq).is_none() && !self.config.keeps_all(keys, row.start) {
+            if self.known.keys(row.seq).is_none() && !self.config.keeps_all(keys, count) {
                 let at = selection.queries.len();
                 let mut unknown = CollectedRow {
                     seq: row.seq,
-                    count: row.start,
+                    count,
                     keys,
                     queries: at..at,
                 };
                 if self.select.needs_weights() {
                     unknown.queries.end += 1;
                     selection.queries.push(offset - 1);
-                    columns = columns.max(row.start);
+                    columns = columns.max(count);
                     watched.push((row.seq, row.start, Fate::Choose(unknown)));
                 } else {
                     let keys = self.choose_row(&unknown, &HostWeights::default());
