@@ -6,6 +6,8 @@ mod add;
 mod band;
 #[cfg(feature = "flex")]
 mod block;
+#[cfg(feature = "flex")]
+mod columns;
 #[cfg(any(
     feature = "cuda",
     feature = "metal",
@@ -14,8 +16,6 @@ mod block;
 ))]
 mod cube;
 mod derived;
-#[cfg(feature = "flex")]
-mod columns;
 #[cfg(feature = "flex")]
 mod flex;
 #[cfg(feature = "flex")]
