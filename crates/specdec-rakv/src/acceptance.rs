@@ -24,6 +24,9 @@ const COVER: f64 = 0.95;
 
 /// The first place of a draft, and all later ones.
 const KINDS: usize = 2;
+/// Weight, in comparisons, with which later places are taken to be like the first: drafts of one token say nothing
+/// else of them.
+const TIE: f64 = 20.0;
 
 /// Right observations and all of them, the newer ones weighing more.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -35,6 +38,11 @@ pub(crate) struct Share {
 impl Share {
     fn rate(self) -> f64 {
         self.right / self.all
+    }
+
+    /// The rate, drawn towards another one.
+    fn tied(self, to: f64) -> f64 {
+        (self.right + TIE * to) / (self.all + TIE)
     }
 
     fn is_sane(self) -> bool {
@@ -109,7 +117,7 @@ impl SlowMean {
     pub(crate) fn new(start: f64, weight: f64) -> Self {
         let share = |right, all| Share { right, all };
         Self {
-            slow: [share(start * weight, weight); KINDS],
+            slow: [share(start * weight, weight), share(0.0, 0.0)],
             fast: [share(0.0, 0.0); KINDS],
             cover: share(1.0, 1.0),
         }
@@ -118,12 +126,13 @@ impl SlowMean {
     pub(crate) fn is_sane(&self) -> bool {
         let nothing = |share: &Share| share.all <= 0.0;
         let mut all = self.slow.iter().chain(&self.fast).chain([&self.cover]);
-        all.all(|share| share.is_sane()) && !self.slow.iter().any(nothing) && !nothing(&self.cover)
+        all.all(|share| share.is_sane()) && !nothing(&self.slow[0]) && !nothing(&self.cover)
     }
 
     /// Shares of right drafts: first place, later places.
     pub(crate) fn rates(&self) -> [f64; KINDS] {
-        self.slow.map(Share::rate)
+        let first = self.slow[0].rate();
+        [first, self.slow[1].tied(first)]
     }
 }
 
@@ -153,10 +162,10 @@ impl Estimate {
     /// The chance that a draft is right at the first place, and at a later one if all before it
     /// were.
     pub(crate) fn hazards(&self, how: &Forgetting) -> [f64; KINDS] {
-        [0, 1].map(|i| {
-            let (own, slow) = (self.fast[i].now, self.slow[i].now.rate());
-            (own.right + how.prior * slow) / (own.all + how.prior)
-        })
+        let drawn = |own: Share, slow: f64| (own.right + how.prior * slow) / (own.all + how.prior);
+        let [own, slow] = [self.fast, self.slow].map(|kinds| kinds.map(|kind| kind.now));
+        let first = drawn(own[0], slow[0].rate());
+        [first, drawn(own[1], slow[1].tied(first))]
     }
 
     /// Standard deviation of the first hazard.
@@ -259,6 +268,24 @@ mod tests {
             let rate = slow.now.rate();
             assert!((rate - 0.8).abs() < 0.03, "{rate}");
         }
+    }
+
+    /// Else drafts of one token are never found to be worth lengthening.
+    #[test]
+    fn drafts_of_one_token_say_that_later_places_are_like_the_first() {
+        for a in [0.3, 0.95] {
+            let mut estimate = Estimate::new(SlowMean::new(0.8, 20.0));
+            rounds(&mut estimate, 1, a, 2_000);
+            let [first, later] = estimate.hazards(&HOW);
+            assert!((first - a).abs() < 0.06 && (later - first).abs() < 1e-9);
+        }
+        // Once there are comparisons, they count.
+        let mut estimate = Estimate::new(SlowMean::new(0.8, 20.0));
+        for _ in 0..500 {
+            estimate.compared(1, true, &HOW);
+        }
+        let [first, later] = estimate.hazards(&HOW);
+        assert!(first > 0.95 && later < 0.05, "{first} {later}");
     }
 
     #[test]
