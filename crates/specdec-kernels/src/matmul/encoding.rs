@@ -321,12 +321,13 @@ impl<S: Stored, const P: usize, const BITS: usize> Scaled<S, P, BITS> {
         let quants = visit.parts::<_, W>(&self.quants, Self::PER);
         let scales = visit.parts::<_, W>(&self.scales, self.group);
         let per = self.group / Self::PER;
+        let less = if BITS == 8 { D::LESS } else { 0 };
         let mut sums = [[v.splat(0.0); W]; M];
         for group in 0..visit.inputs / self.group {
-            // What was added to the quants is taken off beforehand.
+            // What was added to the quants is taken off beforehand, as far as it is not in their products.
             let mut low = [[d.splat(0); W]; M];
             for m in 0..M {
-                low[m] = [d.splat(x.totals[group][m].wrapping_mul(-self.offset)); W];
+                low[m] = [d.splat(x.totals[group][m].wrapping_mul(less - self.offset)); W];
             }
             // A chain of its own, so that neither waits for the other.
             let mut high = [[d.splat(0); W]; M];

@@ -1,5 +1,7 @@
 //! Integer products of bytes, exact at every instruction set.
 
+#[cfg(target_arch = "aarch64")]
+use super::dot_neon::NeonBytes;
 use super::{Level, Vector, each, portable::Portable};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2::Avx2, dot_x86::Avx512Vnni};
@@ -14,13 +16,16 @@ pub(crate) trait Dot: Copy + Send + Sync {
     const ROWS: usize;
     /// Vectors of one strip of weights that are multiplied at a time: 1 or 2.
     const STRIPS: usize;
+    /// What [`dot`](Self::dot) takes off bytes of 8 bits before it multiplies them.
+    const LESS: i32 = 0;
 
     fn vector(self) -> Self::V;
     fn splat(self, value: i32) -> Self::I;
     fn add(self, a: Self::I, b: Self::I) -> Self::I;
     /// The low four bits of every byte.
     fn low_nibbles(self, words: <Self::V as Vector>::U) -> <Self::V as Vector>::U;
-    /// Adds the four products of each lane's bytes, unsigned and of BITS bits, with those of `x`, signed and not -128.
+    /// Adds the four products of each lane's bytes, unsigned and of BITS bits (4 or 8), with those of `x`, signed and not
+    /// -128.
     fn dot<const BITS: usize>(self, sum: Self::I, bytes: <Self::V as Vector>::U, x: u32)
     -> Self::I;
     /// The nearest floats.
@@ -48,7 +53,20 @@ pub(crate) fn run_dot_at<K: DotKernel>(level: Level, kernel: K) {
             return d.run_dot(kernel);
         }
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    {
+        if level == Level::NeonDot
+            && let Some(d) = NeonBytes::<true>::detect()
+        {
+            return d.run(kernel);
+        }
+        if level != Level::Portable
+            && let Some(d) = NeonBytes::<false>::detect()
+        {
+            return d.run(kernel);
+        }
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = level;
     kernel.run(Portable);
 }

@@ -1,9 +1,10 @@
 //! Sixteen lanes of f32, whatever the machine: the one form all CPU kernels are written in.
 //!
 //! A kernel is written once, over [`Vector`], and compiled for each instruction set. The lanes are always sixteen and
-//! every operation is either exact or correctly rounded, so AVX2 and AVX-512 give the same bits. The portable form
-//! gives them too where the compiler may use fused multiply-adds (aarch64, or `-C target-feature=+fma`); elsewhere it
-//! rounds twice, because a fused multiply-add in software is some fifty times slower.
+//! every operation is either exact or correctly rounded, so AVX2, AVX-512 and NEON give the same bits (those of a NaN
+//! apart). The portable form gives them too where the compiler may use fused multiply-adds (aarch64, or
+//! `-C target-feature=+fma`); elsewhere it rounds twice, because a fused multiply-add in software is some fifty times
+//! slower.
 //!
 //! A value of a [`Vector`] type is the proof that the machine has its instructions; they are made in this module only.
 
@@ -12,10 +13,14 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod dot;
+#[cfg(target_arch = "aarch64")]
+mod dot_neon;
 #[cfg(target_arch = "x86_64")]
 mod dot_x86;
 mod exp;
 mod grid;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 mod team;
 
@@ -100,6 +105,11 @@ pub(crate) enum Level {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// NEON with its dot products, which only products of bytes use.
+    #[cfg(target_arch = "aarch64")]
+    NeonDot,
 }
 
 impl Level {
@@ -110,6 +120,10 @@ impl Level {
             avx512::Avx512::detect().map(|_| Self::Avx512),
             #[cfg(target_arch = "x86_64")]
             avx2::Avx2::detect().map(|_| Self::Avx2),
+            #[cfg(target_arch = "aarch64")]
+            dot_neon::NeonBytes::<true>::detect().map(|_| Self::NeonDot),
+            #[cfg(target_arch = "aarch64")]
+            neon::Neon::detect().map(|_| Self::Neon),
             Some(Self::Portable),
         ];
         all.into_iter().flatten()
@@ -118,6 +132,12 @@ impl Level {
     /// The widest this machine has.
     pub(crate) fn best() -> Self {
         Self::available().next().unwrap_or(Self::Portable)
+    }
+
+    /// Whether products are added without being rounded first: all such levels give the same bits.
+    #[cfg(test)]
+    pub(crate) fn fused(self) -> bool {
+        self != Self::Portable || portable::FUSED
     }
 
     /// [`Vector::ROWS`] of this level.
@@ -149,7 +169,13 @@ pub(crate) fn run_at<K: Kernel>(level: Level, kernel: K) -> K::Output {
             return v.run(kernel);
         }
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    if level != Level::Portable
+        && let Some(v) = neon::Neon::detect()
+    {
+        return v.run(kernel);
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = level;
     kernel.run(portable::Portable)
 }
@@ -189,4 +215,4 @@ fn lanes<V: Vector>(v: V, value: V::F) -> [f32; 16] {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -8,7 +8,7 @@ use super::{Vector, each};
 pub(crate) struct Portable;
 
 /// Whether `f32::mul_add` is an instruction of the target rather than a library call.
-const FUSED: bool = cfg!(any(
+pub(super) const FUSED: bool = cfg!(any(
     target_arch = "aarch64",
     all(target_arch = "x86_64", target_feature = "fma")
 ));

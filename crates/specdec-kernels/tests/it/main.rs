@@ -2,6 +2,8 @@
 
 mod attention;
 #[cfg(feature = "flex")]
+mod fixed;
+#[cfg(feature = "flex")]
 mod independence;
 mod oracle;
 mod padding;

@@ -1,5 +1,8 @@
 use super::PackedMatrix;
-use crate::{Activations, BlockFormat, dequantize, vector::Level};
+use crate::{
+    Activations, BlockFormat, dequantize,
+    vector::{Level, tests::fingerprint},
+};
 
 /// Whole numbers from a counter, spread over 0..2^32.
 fn noise(seed: u32, index: usize) -> u32 {
@@ -93,7 +96,7 @@ fn every_format_and_instruction_set_equals_the_naive_product() {
             let expected = naive(&x, &weight, inputs);
             for level in Level::available() {
                 let got = packed.multiply_at(level, &x, Activations::Float);
-                if level == Level::Portable {
+                if !level.fused() {
                     for (&got, &expected) in got.iter().zip(&expected) {
                         assert!(
                             (got - expected).abs() < 1e-6 * largest * inputs as f32,
@@ -115,7 +118,7 @@ fn odd_sizes_are_padded_and_cut() {
         let packed = PackedMatrix::from_f32(&weight, [outputs, inputs]);
         assert_eq!(packed.to_rows(), weight);
         let x = numbers(2, 9 * inputs);
-        for level in Level::available().filter(|&level| level != Level::Portable) {
+        for level in Level::available().filter(|level| level.fused()) {
             assert_bits(
                 &packed.multiply_at(level, &x, Activations::Float),
                 &naive(&x, &weight, inputs),
@@ -239,7 +242,7 @@ fn int8_equals_its_formula_at_every_instruction_set() {
             for level in Level::available() {
                 let got = packed.multiply_at(level, &x, Activations::Int8);
                 let case = format!("{format} {level:?} {rows} rows");
-                if level == Level::Portable && cfg!(target_arch = "x86_64") {
+                if !level.fused() {
                     for (got, expected) in got.iter().zip(&expected) {
                         assert!((got - expected).abs() < 1e-4, "{case}: {got} {expected}");
                     }
@@ -326,5 +329,41 @@ fn int8_hides_no_value_that_is_not_finite() {
                     .all(|value| value.is_finite())
             );
         }
+    }
+}
+
+/// For each format the fingerprints of products with activations in f32 and in bytes, as AVX2 and AVX-512 give them.
+const PRODUCTS: [[u32; 2]; BlockFormat::ALL.len()] = [
+    [0x3fce_1482, 0x3fce_1482],
+    [0x2418_bb6c, 0x2418_bb6c],
+    [0x3704_0f30, 0x3704_0f30],
+    [0x4f7f_5347, 0xa904_8c0e],
+    [0xd384_4f8d, 0xf4cb_8f1c],
+    [0x5519_5528, 0x4e0b_a495],
+    [0x2255_3ac7, 0x004a_bbbb],
+    [0x6741_b805, 0x23a3_b1bd],
+    [0x52c4_cf31, 0xa070_4823],
+    [0xe313_10f6, 0xca4e_5292],
+    [0xedcd_6cfa, 0x6a16_a366],
+    [0x1b4e_0408, 0x34d8_3a81],
+    [0xe044_7311, 0x762b_bde0],
+];
+
+#[test]
+fn products_have_the_same_bits_on_all_machines() {
+    let (outputs, inputs) = (75, 512);
+    let x = numbers(11, 5 * inputs);
+    let all = BlockFormat::ALL.map(|format| {
+        let bytes = blocks(format, outputs * inputs / format.block_len());
+        PackedMatrix::from_blocks(format, &bytes, [outputs, inputs])
+    });
+    for level in Level::available().filter(|level| level.fused()) {
+        let got = all.each_ref().map(|packed| {
+            [Activations::Float, Activations::Int8].map(|activations| {
+                let out = packed.multiply_at(level, &x, activations);
+                fingerprint(out.iter().map(|value| value.to_bits()))
+            })
+        });
+        assert_eq!(got, PRODUCTS, "{level:?}: {got:08x?}");
     }
 }
