@@ -15,6 +15,8 @@ pub(crate) struct Forgetting {
     pub(crate) slack: f64,
     /// Summed drift at which the past is given up.
     pub(crate) limit: f64,
+    /// What later places are taken for at the least before they are compared.
+    pub(crate) start: f64,
 }
 
 /// Weight of a row's observations after a change of topic, and of the slow mean.
@@ -24,8 +26,8 @@ const COVER: f64 = 0.95;
 
 /// The first place of a draft, and all later ones.
 const KINDS: usize = 2;
-/// Weight, in comparisons, with which later places are taken to be like the first: drafts of one token say nothing
-/// else of them.
+/// Weight, in comparisons, with which later places are taken to be like the first, or as before anything is known
+/// where that is better: drafts of one token say nothing else of them.
 const TIE: f64 = 20.0;
 
 /// Right observations and all of them, the newer ones weighing more.
@@ -130,9 +132,9 @@ impl SlowMean {
     }
 
     /// Shares of right drafts: first place, later places.
-    pub(crate) fn rates(&self) -> [f64; KINDS] {
+    pub(crate) fn rates(&self, how: &Forgetting) -> [f64; KINDS] {
         let first = self.slow[0].rate();
-        [first, self.slow[1].tied(first)]
+        [first, self.slow[1].tied(first.max(how.start))]
     }
 }
 
@@ -165,7 +167,7 @@ impl Estimate {
         let drawn = |own: Share, slow: f64| (own.right + how.prior * slow) / (own.all + how.prior);
         let [own, slow] = [self.fast, self.slow].map(|kinds| kinds.map(|kind| kind.now));
         let first = drawn(own[0], slow[0].rate());
-        [first, drawn(own[1], slow[1].tied(first))]
+        [first, drawn(own[1], slow[1].tied(first.max(how.start)))]
     }
 
     /// Standard deviation of the first hazard.
@@ -238,6 +240,7 @@ mod tests {
         prior: 2.0,
         slack: 0.1,
         limit: 8.0,
+        start: 0.8,
     };
 
     /// Drafts of `k` in which each token is right with probability `a`, from a linear congruence.
@@ -273,7 +276,7 @@ mod tests {
     /// Else drafts of one token are never found to be worth lengthening.
     #[test]
     fn drafts_of_one_token_say_that_later_places_are_like_the_first() {
-        for a in [0.3, 0.95] {
+        for a in [0.85, 0.95] {
             let mut estimate = Estimate::new(SlowMean::new(0.8, 20.0));
             rounds(&mut estimate, 1, a, 2_000);
             let [first, later] = estimate.hazards(&HOW);
@@ -328,7 +331,7 @@ mod tests {
         }
         let mut once = start;
         whole.give(&mut once);
-        for (a, b) in mean.rates().iter().zip(once.rates()) {
+        for (a, b) in mean.rates(&HOW).iter().zip(once.rates(&HOW)) {
             assert!((a - b).abs() < 1e-9, "{a} {b}");
         }
         let (parts, whole) = (Estimate::new(mean), Estimate::new(once));

@@ -72,7 +72,10 @@ impl<C: Correction> Inner<C> {
         let mut report = self.report.clone();
         report.slowdown = self.refresh.common();
         let names = self.table.sources().map(str::to_owned);
-        report.acceptance = names.zip(self.means.iter().map(SlowMean::rates)).collect();
+        let how = self.options.forgetting();
+        report.acceptance = names
+            .zip(self.means.iter().map(|mean| mean.rates(&how)))
+            .collect();
         let mut best: Option<(f64, (usize, usize))> = None;
         for source in 0..self.sources() {
             for (level, &length) in self.table.lengths().iter().enumerate() {

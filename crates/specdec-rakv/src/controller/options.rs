@@ -129,6 +129,7 @@ impl AdaptiveOptions {
             prior: self.prior,
             slack: self.drift_slack,
             limit: self.drift_limit,
+            start: self.start,
         }
     }
 }
