@@ -27,6 +27,7 @@ impl Known {
     }
 
     pub(crate) fn choose(&mut self, seq: SeqId, keys: RowKeys) {
+        self.unused.remove(&seq);
         self.chosen.insert(seq, Arc::new(keys));
     }
 
