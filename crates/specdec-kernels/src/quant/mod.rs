@@ -6,5 +6,11 @@ mod unpack;
 
 pub use dequantize::dequantize;
 pub use format::BlockFormat;
-#[cfg(feature = "flex")]
+#[cfg(any(
+    feature = "flex",
+    feature = "cuda",
+    feature = "metal",
+    feature = "vulkan",
+    feature = "wgpu"
+))]
 pub(crate) use unpack::Unpacked;

@@ -154,7 +154,7 @@ pub(super) fn in_place(
             scale,
             first: plan.tiles,
             queries: plan.asked,
-            columns: pass.weight_columns(),
+            columns: pass.reported_columns(),
             span: plan.asked_span,
         };
         Ours::weigh_queries(q, keys, numbers, stats, weighing)
