@@ -12,6 +12,7 @@ use burn::{
     },
     tensor::{Int, Tensor},
 };
+use burn_cubecl::{cubecl::prelude::AddressType, tensor::CubeTensor};
 
 /// The backend that our kernels are implemented for.
 #[cfg(not(feature = "fusion"))]
@@ -43,4 +44,10 @@ pub(crate) fn tensor<const D: usize>(primitive: FloatTensor<Ours>) -> Option<Ten
 fn same<A: 'static, B: 'static>(value: A) -> Option<B> {
     let value: Box<dyn Any> = Box::new(value);
     value.downcast().ok().map(|value| *value)
+}
+
+/// The width of addresses that reaches all of these.
+pub(crate) fn address_type(tensors: &[&CubeTensor]) -> AddressType {
+    let types = tensors.iter().map(|tensor| tensor.required_address_type());
+    types.max().unwrap_or_default()
 }

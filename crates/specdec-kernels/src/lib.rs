@@ -1,27 +1,14 @@
 #![doc = include_str!("../README.md")]
 
 mod attention;
-#[cfg(any(
-    feature = "cuda",
-    feature = "metal",
-    feature = "vulkan",
-    feature = "wgpu"
-))]
+#[cfg(feature = "burn-cubecl")]
 mod cube;
 mod error;
 #[cfg(feature = "flex")]
 mod extension;
 #[cfg(feature = "flex")]
 mod flex;
-#[cfg(all(
-    feature = "fusion",
-    any(
-        feature = "cuda",
-        feature = "metal",
-        feature = "vulkan",
-        feature = "wgpu"
-    )
-))]
+#[cfg(all(feature = "fusion", feature = "burn-cubecl"))]
 mod fused;
 mod matmul;
 mod quant;

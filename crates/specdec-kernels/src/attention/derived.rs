@@ -4,12 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use burn::tensor::{Int, Tensor};
 
-#[cfg(any(
-    feature = "cuda",
-    feature = "metal",
-    feature = "vulkan",
-    feature = "wgpu"
-))]
+#[cfg(feature = "burn-cubecl")]
 use super::cube::Plan;
 use super::{AttentionPass, tensor_store};
 
@@ -18,12 +13,7 @@ use super::{AttentionPass, tensor_store};
 pub(super) struct Derived {
     written: OnceLock<Tensor<1, Int>>,
     indices: OnceLock<Arc<tensor_store::Indices>>,
-    #[cfg(any(
-        feature = "cuda",
-        feature = "metal",
-        feature = "vulkan",
-        feature = "wgpu"
-    ))]
+    #[cfg(feature = "burn-cubecl")]
     plan: OnceLock<Arc<Plan>>,
 }
 
@@ -41,12 +31,7 @@ impl AttentionPass {
     }
 
     /// What the kernels need.
-    #[cfg(any(
-        feature = "cuda",
-        feature = "metal",
-        feature = "vulkan",
-        feature = "wgpu"
-    ))]
+    #[cfg(feature = "burn-cubecl")]
     pub(super) fn plan(&self, make: impl FnOnce() -> Plan) -> &Plan {
         self.derived().plan.get_or_init(|| Arc::new(make()))
     }

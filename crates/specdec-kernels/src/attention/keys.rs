@@ -27,12 +27,7 @@ impl Keys {
 
     /// The first list of a layer, without the columns of the tail, and where the tail begins; nothing and 0 without a
     /// list.
-    #[cfg(any(
-        feature = "cuda",
-        feature = "metal",
-        feature = "vulkan",
-        feature = "wgpu"
-    ))]
+    #[cfg(feature = "burn-cubecl")]
     pub(super) fn listed(&self, layer: usize, start: usize) -> (&[u32], usize) {
         let Some(list) = self.lists.get(&layer).and_then(|lists| lists.first()) else {
             return (&[], 0);

@@ -8,12 +8,7 @@ mod band;
 mod block;
 #[cfg(feature = "flex")]
 mod columns;
-#[cfg(any(
-    feature = "cuda",
-    feature = "metal",
-    feature = "vulkan",
-    feature = "wgpu"
-))]
+#[cfg(feature = "burn-cubecl")]
 mod cube;
 mod derived;
 #[cfg(feature = "flex")]
@@ -29,23 +24,13 @@ mod score;
 mod store;
 mod tensor_store;
 
-#[cfg(any(
-    feature = "cuda",
-    feature = "metal",
-    feature = "vulkan",
-    feature = "wgpu"
-))]
+#[cfg(feature = "burn-cubecl")]
 use cube::in_place;
 pub use pass::{AttentionPass, AttentionRow};
 pub use store::{Attended, Shift, SlotStore};
 
 /// No build without a GPU backend has a kernel that reads a store's tensors in place.
-#[cfg(not(any(
-    feature = "cuda",
-    feature = "metal",
-    feature = "vulkan",
-    feature = "wgpu"
-)))]
+#[cfg(not(feature = "burn-cubecl"))]
 fn in_place(
     _layer: usize,
     _q: &burn::tensor::Tensor<3>,

@@ -334,23 +334,13 @@ impl AttentionPass {
 
     /// The key list of `row` in `layer` and the column from which on all are seen, which is above those of the list.
     /// Without a list: no columns, and 0. Of lists for each head: the first.
-    #[cfg(any(
-        feature = "cuda",
-        feature = "metal",
-        feature = "vulkan",
-        feature = "wgpu"
-    ))]
+    #[cfg(feature = "burn-cubecl")]
     pub(super) fn listed(&self, layer: usize, row: usize) -> (&[u32], usize) {
         self.keys[row].listed(layer, self.rows[row].start)
     }
 
     /// Whether the heads of some row have key lists of their own in `layer`.
-    #[cfg(any(
-        feature = "cuda",
-        feature = "metal",
-        feature = "vulkan",
-        feature = "wgpu"
-    ))]
+    #[cfg(feature = "burn-cubecl")]
     pub(super) fn has_head_lists(&self, layer: usize) -> bool {
         let mut lists = self.keys.iter().filter_map(|keys| keys.lists(layer));
         lists.any(|lists| lists > 1)

@@ -1,11 +1,6 @@
 //! Products of a few activation rows with a weight that does not change.
 
-#[cfg(any(
-    feature = "cuda",
-    feature = "metal",
-    feature = "vulkan",
-    feature = "wgpu"
-))]
+#[cfg(feature = "burn-cubecl")]
 mod cube;
 mod dense;
 #[cfg(feature = "flex")]
@@ -158,12 +153,7 @@ impl WeightMatrix {
                 Activations::Float,
             )));
         }
-        #[cfg(any(
-            feature = "cuda",
-            feature = "metal",
-            feature = "vulkan",
-            feature = "wgpu"
-        ))]
+        #[cfg(feature = "burn-cubecl")]
         if let Some(words) = cube::Words::new(format, bytes, dims, device) {
             return Ok(Self(Storage::Tensors(Arc::new(words))));
         }

@@ -6,11 +6,5 @@ mod unpack;
 
 pub use dequantize::dequantize;
 pub use format::BlockFormat;
-#[cfg(any(
-    feature = "flex",
-    feature = "cuda",
-    feature = "metal",
-    feature = "vulkan",
-    feature = "wgpu"
-))]
+#[cfg(any(feature = "flex", feature = "burn-cubecl"))]
 pub(crate) use unpack::Unpacked;

@@ -9,7 +9,7 @@ use burn_cubecl::{
     CubeBackend,
     cubecl::{
         calculate_cube_count_elemwise,
-        prelude::{AddressType, CubeCount, CubeDim},
+        prelude::{CubeCount, CubeDim},
     },
     ops::numeric::{empty_device_contiguous_dtype, zeros_client},
     tensor::CubeTensor,
@@ -19,6 +19,7 @@ use super::{
     AttendOps, Launch, Weighing, kernel,
     tile::{Tile, UNITS},
 };
+use crate::cube::address_type;
 
 /// Cubes that fill a device whose number of multiprocessors is not known.
 const CUBES: usize = 256;
@@ -142,9 +143,4 @@ fn parts(q: &CubeTensor, launch: &Launch, kv_heads: usize) -> usize {
         .div_ceil(launch.tiles * kv_heads)
         .min(most)
         .clamp(1, hardware.max_cube_count.2 as usize)
-}
-
-fn address_type(tensors: &[&CubeTensor]) -> AddressType {
-    let types = tensors.iter().map(|tensor| tensor.required_address_type());
-    types.max().unwrap_or_default()
 }

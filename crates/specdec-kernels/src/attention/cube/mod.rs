@@ -6,6 +6,7 @@ mod fusion;
 mod kernel;
 mod launch;
 mod plan;
+mod staged;
 mod tile;
 
 use burn::{

@@ -11,7 +11,7 @@ use burn::tensor::{DType, Int, Tensor, TensorData};
 use super::tile::Tile;
 use crate::attention::AttentionPass;
 
-/// Numbers of a record, in the order of `kernel::Record`.
+/// Numbers of a record, in the order of `staged::Record`.
 pub(super) const RECORD: usize = 13;
 
 /// The tiles of a pass, for a layer or for all layers without key lists.

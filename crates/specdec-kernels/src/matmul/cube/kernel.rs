@@ -18,6 +18,22 @@ fn quant(word: u32, #[comptime] index: u32, #[comptime] packing: Packing) -> f32
     f32::cast_from(raw) - comptime!(packing.offset as f32)
 }
 
+/// What the quants of a group are multiplied with, and what is added to the products.
+#[cube]
+fn scale_and_minimum(
+    scales: &Tensor<f32>,
+    output: usize,
+    group: usize,
+    #[comptime] packing: Packing,
+) -> (f32, f32) {
+    let place = output * scales.stride(0) + group * scales.stride(1);
+    let mut minimum = 0.0f32;
+    if comptime!(packing.minima) {
+        minimum = scales[place + scales.stride(2)];
+    }
+    (scales[place], minimum)
+}
+
 /// `x [T, K]` times the transposed weight, `[T, N]`. Cubes are ([`OUTPUTS`] outputs, `rows` rows of x, more outputs). A
 /// unit takes every so manieth word of each of its outputs, for all its rows; at the end the units' sums are added.
 #[cube(launch, address_type = "dynamic")]
@@ -59,12 +75,7 @@ pub(super) fn few_rows<X: Float>(
         for o in 0..OUTPUTS {
             let output = min(first_output + o, last_output);
             let word = words[output * words.stride(0) + at * words.stride(1)];
-            let place = output * scales.stride(0) + group * scales.stride(1);
-            let scale = scales[place];
-            let mut minimum = 0.0f32;
-            if comptime!(packing.minima) {
-                minimum = scales[place + scales.stride(2)];
-            }
+            let (scale, minimum) = scale_and_minimum(scales, output, group, packing);
             #[unroll]
             for i in 0..per {
                 let weight = quant(word, comptime!(i as u32), packing) * scale + minimum;
@@ -116,12 +127,7 @@ pub(super) fn unpack_rows<O: Float, I: Int>(
     let at = ABSOLUTE_POS % words_of_row;
     let id = usize::cast_from(ids[row * ids.stride(0)]);
     let word = words[id * words.stride(0) + at * words.stride(1)];
-    let place = id * scales.stride(0) + at * per / packing.group * scales.stride(1);
-    let scale = scales[place];
-    let mut minimum = 0.0f32;
-    if comptime!(packing.minima) {
-        minimum = scales[place + scales.stride(2)];
-    }
+    let (scale, minimum) = scale_and_minimum(scales, id, at * per / packing.group, packing);
     #[unroll]
     for i in 0..per {
         let value = quant(word, comptime!(i as u32), packing) * scale + minimum;

@@ -9,16 +9,16 @@ use burn_cubecl::{
     CubeBackend,
     cubecl::{
         calculate_cube_count_elemwise,
-        prelude::{AddressType, CubeCount, CubeDim},
+        prelude::{CubeCount, CubeDim},
     },
     ops::numeric::empty_device_contiguous_dtype,
-    tensor::CubeTensor,
 };
 
 use super::{
     Packing, WordOps,
     kernel::{self, OUTPUTS, UNITS},
 };
+use crate::cube::address_type;
 
 /// Rows of a cube, at most.
 const ROWS: usize = 8;
@@ -82,9 +82,4 @@ impl WordOps for CubeBackend {
         );
         out
     }
-}
-
-fn address_type(tensors: &[&CubeTensor]) -> AddressType {
-    let types = tensors.iter().map(|tensor| tensor.required_address_type());
-    types.max().unwrap_or_default()
 }
