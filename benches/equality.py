@@ -11,12 +11,11 @@ missing. The keys and values of prompts are stored there too and read by all run
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from generating import build_generate, read_prompts
 
 
 def lines(path: Path) -> list[dict]:
@@ -24,27 +23,14 @@ def lines(path: Path) -> list[dict]:
 
 
 def write_input(args: argparse.Namespace) -> Path:
-    """The prompts as `generate` reads them, evenly over the file, which may be sorted by kind."""
-    all_prompts = lines(args.prompts)
-    count = min(args.count or len(all_prompts), len(all_prompts))
-    chosen = [all_prompts[i * len(all_prompts) // count] for i in range(count)]
-    inputs = [
-        {"id": i, "messages": [{"role": "user", "content": line["turns"][0]}]}
-        if "turns" in line
-        else {"id": i, "prompt": line["prompt"]}
-        for i, line in enumerate(chosen)
-    ]
-    text = "".join(json.dumps(line) + "\n" for line in inputs)
+    """The prompts as `generate` reads them."""
+    prompts = enumerate(read_prompts(args.prompts, args.count))
+    text = "".join(json.dumps({"id": i, **prompt}) + "\n" for i, prompt in prompts)
     path = args.work / "prompts.jsonl"
     if path.exists() and path.read_text() != text:
         sys.exit(f"{args.work} holds the results of other prompts")
     path.write_text(text)
     return path
-
-
-def build() -> Path:
-    subprocess.run(["cargo", "build", "--release", "--example", "generate"], cwd=ROOT, check=True)
-    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/examples/generate"
 
 
 def run(args: argparse.Namespace, name: str, options: list[str]) -> tuple[list[dict], dict]:
@@ -78,7 +64,7 @@ def main() -> None:
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     args.input = write_input(args)
-    args.generate = args.generate or build()
+    args.generate = args.generate or build_generate()
 
     plain, _ = run(args, "plain", ["--drafter", "none"])
     tokens = sum(len(line["ids"]) for line in plain)
@@ -96,9 +82,11 @@ def main() -> None:
                 results, summary = run(args, f"{drafter}-{strategy}-{batch}", options)
                 equal = sum(a["ids"] == b["ids"] for a, b in zip(plain, results, strict=True))
                 same = same and equal == len(plain)
+                # There is none where nothing was drafted.
+                rate = "" if summary["acceptance_rate"] is None else f"{summary['acceptance_rate']:.0%}"
                 print(
                     f"| {drafter} | {strategy} | {batch} | {equal} of {len(plain)} "
-                    f"| {summary['acceptance_length']:.2f} | {summary['acceptance_rate']:.0%} "
+                    f"| {summary['acceptance_length']:.2f} | {rate} "
                     f"| {summary['rows_per_round']:.2f} |",
                     flush=True,
                 )

@@ -23,7 +23,7 @@ pub struct Plan {
     prompts: &'static [usize],
     outputs: &'static [usize],
     drafters: &'static [Drafting],
-    pub repeats: usize,
+    repeats: usize,
 }
 
 impl Plan {

@@ -11,7 +11,6 @@ for --plot alone, llama-cpp-python and numpy for llama.cpp alone.
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -22,25 +21,15 @@ from pathlib import Path
 from engines import Candle, LlamaCpp, Refused, Run, Specdec, generate
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
 
-
-def read_prompts(path: Path, count: int) -> list[dict]:
-    lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-    # Evenly over the file, which is sorted by kind.
-    lines = [lines[i * len(lines) // count] for i in range(min(count, len(lines)))]
-    return [
-        {"messages": [{"role": "user", "content": line["turns"][0]}]} if "turns" in line else {"prompt": line["prompt"]}
-        for line in lines
-    ]
+from generating import build_generate, read_prompts  # noqa: E402
 
 
 def build(args: argparse.Namespace) -> None:
     """The programs that were not given, by Cargo."""
     if args.generate is None:
-        root = HERE.parents[1]
-        subprocess.run(["cargo", "build", "--release", "--example", "generate"], cwd=root, check=True)
-        target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
-        args.generate = target / "release/examples/generate"
+        args.generate = build_generate()
     if args.candle is None:
         # candle has vector code for some formats; what it leaves to the compiler needs to know the machine.
         target = HERE / "target/native"
