@@ -53,17 +53,20 @@ impl Known {
 
     /// Makes place for what a new pass of a sequence showed.
     pub(crate) fn replace(&mut self, seq: SeqId) {
-        let unused = match self.is_waiting(seq) {
-            true => self.unused.get(&seq).map_or(1, |n| n + 1),
-            false => 0,
-        };
+        let waiting = self.waiting_row(seq).is_some();
+        let unused = waiting.then(|| 1 + self.rankings_unused(seq));
         self.forget(seq);
-        self.unused.insert(seq, unused);
+        self.unused.extend(unused.map(|n| (seq, n)));
     }
 
-    fn is_waiting(&self, seq: SeqId) -> bool {
+    fn rankings_unused(&self, seq: SeqId) -> u32 {
+        self.unused.get(&seq).copied().unwrap_or(0)
+    }
+
+    /// A sequence's part of a pass from which nothing has been chosen yet.
+    fn waiting_row(&self, seq: SeqId) -> Option<&CollectedRow> {
         let mut waiting = self.collected.iter().flat_map(|(rows, _)| rows);
-        waiting.any(|row| row.seq == seq)
+        waiting.find(|row| row.seq == seq)
     }
 
     /// Positions after which a plain pass of a sequence ranks again: `every`, where that is above 1 twice as many for
@@ -72,8 +75,7 @@ impl Known {
         if every == 1 {
             return every;
         }
-        let unused = self.unused.get(&seq).map_or(0, |n| *n);
-        every.saturating_mul(1 << unused.min(MOST_DOUBLINGS))
+        every.saturating_mul(1 << self.rankings_unused(seq).min(MOST_DOUBLINGS))
     }
 
     pub(crate) fn forget(&mut self, seq: SeqId) {
@@ -87,8 +89,7 @@ impl Known {
 
     /// How many positions a sequence's ranking covers.
     pub(crate) fn covered(&self, seq: SeqId) -> Option<usize> {
-        let mut waiting = self.collected.iter().flat_map(|(rows, _)| rows);
-        let waiting = waiting.find(|row| row.seq == seq).map(|row| row.count);
+        let waiting = self.waiting_row(seq).map(|row| row.count);
         waiting.or_else(|| self.chosen.get(&seq).map(|keys| keys.tail()))
     }
 

@@ -96,13 +96,13 @@ impl<C: Correction> Inner<C> {
         self.drafters.clamp(1, self.means.len())
     }
 
-    fn start(&self) -> Row {
-        let credit = if self.options.carry_over {
+    /// What a new row may spend on finding out.
+    fn start_credit(&self) -> f64 {
+        if self.options.carry_over {
             self.bank
         } else {
             0.0
-        };
-        Row::new(&self.means, credit)
+        }
     }
 
     pub(super) fn plan(
@@ -125,11 +125,11 @@ impl<C: Correction> Inner<C> {
         };
         let sources = self.sources();
         for seen in &view.rows {
-            if !self.rows.contains_key(&seen.seq) {
-                let row = self.start();
+            let credit = self.start_credit();
+            let row = self.rows.entry(seen.seq).or_insert_with(|| {
                 self.bank = 0.0;
-                self.rows.insert(seen.seq, row);
-            }
+                Row::new(&self.means, credit)
+            });
             let step = self.table.step(rows, seen.cached);
             let setting = Setting {
                 table: &self.table,
@@ -137,9 +137,6 @@ impl<C: Correction> Inner<C> {
                 correction: &self.correction,
                 how: self.options.forgetting(),
                 sources,
-            };
-            let Some(row) = self.rows.get_mut(&seen.seq) else {
-                continue;
             };
             limits.emitted = seen.emitted;
             row.plan(seen, &setting, &step, &limits);
@@ -233,13 +230,9 @@ impl<C: Correction> Inner<C> {
     fn learn_row(&mut self, outcome: &RowOutcome, taken: f64) {
         let how = self.options.forgetting();
         let sources = self.sources();
-        if !self.rows.contains_key(&outcome.seq) {
-            let row = self.start();
-            self.rows.insert(outcome.seq, row);
-        }
-        let Some(row) = self.rows.get_mut(&outcome.seq) else {
-            return;
-        };
+        let credit = self.start_credit();
+        let row = self.rows.entry(outcome.seq);
+        let row = row.or_insert_with(|| Row::new(&self.means, credit));
         let planned = &mut row.planned;
         let source = planned.arm.source;
         let content = outcome.context + 1;

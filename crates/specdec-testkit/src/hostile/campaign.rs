@@ -237,7 +237,9 @@ fn keep(folder: &Path, reason: &str, bytes: &[u8]) {
         return;
     }
     let kind = kind(reason).to_lowercase();
-    let words = kind.split(|c: char| !c.is_ascii_alphabetic());
+    // Paths are those of one run.
+    let told = kind.split_whitespace().filter(|word| !word.contains('/'));
+    let words = told.flat_map(|word| word.split(|c: char| !c.is_ascii_alphabetic()));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).take(10).collect();
     let path = folder.join(words.join("-"));
     let written = fs::create_dir_all(folder).and_then(|()| fs::write(&path, bytes));

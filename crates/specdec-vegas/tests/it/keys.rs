@@ -8,7 +8,7 @@ use crate::world::{
 use specdec_core::{Decoder, FixedLength, KvCache, Phase, Request, SeqId};
 use specdec_ragged::SlotCache;
 use specdec_testkit::HashLm;
-use specdec_vegas::{Random, Ranked, Vegas, VegasConfig, VegasDrafter};
+use specdec_vegas::{CheckedConfig, Random, Ranked, Vegas, VegasConfig, VegasDrafter};
 use std::sync::Arc;
 
 /// The prompt in pieces: the same tokens, though the last piece alone decides what drafts see first.
@@ -168,17 +168,22 @@ fn windows_are_drafted_densely() {
     assert_eq!(out[1][0], (0.0 + 1.0 + 20.0) / 3.0);
 }
 
+/// A tenth of the keys, ranked again by plain passes only after some positions.
+fn refreshed(plain_refresh: usize) -> CheckedConfig {
+    let config = VegasConfig {
+        ratio: 0.1,
+        min: 1,
+        plain_refresh,
+        ..VegasConfig::paper()
+    };
+    config.check().expect("a good config")
+}
+
 /// Plain passes rank again only after some positions; a pass with drafts always does.
 #[test]
 fn plain_passes_refresh_now_and_then() {
     let spec = by_hand(1, 1, 1);
-    let config = VegasConfig {
-        ratio: 0.1,
-        min: 1,
-        plain_refresh: 3,
-        ..VegasConfig::paper()
-    };
-    let config = config.check().expect("a good config");
+    let config = refreshed(3);
     let (inner, log) = spied(&spec);
     let mut cache = Vegas::new(inner, &spec, config);
     let meter = cache.meter();
@@ -203,17 +208,8 @@ fn plain_passes_refresh_now_and_then() {
 #[test]
 fn rankings_that_no_draft_asks_for_get_rare() {
     let spec = by_hand(1, 1, 1);
-    let config = VegasConfig {
-        ratio: 0.1,
-        min: 1,
-        plain_refresh: 2,
-        ..VegasConfig::paper()
-    };
-    let mut cache = Vegas::new(
-        SlotCache::new(&spec).expect("a cache"),
-        &spec,
-        config.check().expect("a good config"),
-    );
+    let inner = SlotCache::new(&spec).expect("a cache");
+    let mut cache = Vegas::new(inner, &spec, refreshed(2));
     let meter = cache.meter();
     fill(&mut cache, 0, 20, &spec);
     let plain = |cache: &mut Vegas<SlotCache>| {
