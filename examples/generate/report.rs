@@ -64,6 +64,7 @@ impl Summary {
             "prefill_seconds": stats.prefill_time.as_secs_f64(),
             "draft_seconds": stats.draft_time.as_secs_f64(),
             "verify_seconds": stats.verify_time.as_secs_f64(),
+            "settle_seconds": stats.settle_time.as_secs_f64(),
             "load_seconds": self.load_seconds,
             "generate_seconds": self.generate_seconds,
             "new_tokens": stats.emitted,

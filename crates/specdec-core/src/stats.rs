@@ -56,6 +56,9 @@ pub struct Stats {
     pub draft_time: Duration,
     /// Time in verify passes, counted likewise.
     pub verify_time: Duration,
+    /// Time of choosing tokens from what verify passes gave, of committing, and of telling the drafter, counted
+    /// likewise.
+    pub settle_time: Duration,
 }
 
 impl Stats {
@@ -70,10 +73,9 @@ impl Stats {
         ratio(self.accepted, self.rounds).map(|r| 1.0 + r)
     }
 
-    /// Time between the first round's start and the last one's end that was spent in drafter and
-    /// target.
+    /// Time of all rounds: drafting, verifying, settling.
     pub fn decode_time(&self) -> Duration {
-        self.draft_time + self.verify_time
+        self.draft_time + self.verify_time + self.settle_time
     }
 
     /// Emitted tokens per second of [`Self::decode_time`]; `None` when no time was measured.

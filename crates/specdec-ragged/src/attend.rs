@@ -10,7 +10,6 @@ pub(crate) struct Plan {
     passes: Passes,
     /// The same, with the scores of the queries asked for; empty when none are.
     weighed: Passes,
-    heads: HeadWeights,
 }
 
 impl Plan {
@@ -20,21 +19,18 @@ impl Plan {
             Score::Logits => AttentionPass::scores_of,
             _ => AttentionPass::weights_of,
         };
+        let average = selection.heads != HeadWeights::PerKvHead;
         let weighed = match queries.is_empty() {
             true => Ok(Passes::new()),
             false => passes
                 .iter()
                 .map(|(window, pass)| {
                     let pass = report(pass.clone(), queries.clone()).map_err(kernel)?;
-                    Ok((*window, pass))
+                    Ok((*window, pass.average_heads(average)))
                 })
                 .collect::<Result<Passes, CacheError>>(),
         }?;
-        Ok(Self {
-            passes,
-            weighed,
-            heads: selection.heads,
-        })
+        Ok(Self { passes, weighed })
     }
 }
 
@@ -104,11 +100,6 @@ impl SelectiveAttend for PassAttend<'_> {
         v: Tensor<3>,
     ) -> Result<Weighed> {
         let Attended { out, weights } = self.run(layer, [q, k, v], true)?;
-        // Groups are equally large, so the mean of their means is the mean of all heads.
-        let weights = weights.map(|weights| match self.plan.heads {
-            HeadWeights::PerKvHead => weights,
-            _ => weights.mean_dim(1),
-        });
         Ok(Weighed { out, weights })
     }
 }

@@ -48,6 +48,7 @@ fn stats(
     before.emitted = after.emitted - before.emitted;
     before.draft_time = after.draft_time - before.draft_time;
     before.verify_time = after.verify_time - before.verify_time;
+    before.settle_time = after.settle_time - before.settle_time;
     Ok(before)
 }
 

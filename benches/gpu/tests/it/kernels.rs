@@ -64,7 +64,8 @@ fn rows() -> (Vec<AttentionRow>, usize) {
     (rows, next as usize)
 }
 
-/// Passes over the same rows: with a window, with key lists, with lists by head and scores; padding left as it was.
+/// Passes over the same rows: with a window, with key lists and weights averaged over heads, with lists by head and
+/// scores; padding left as it was.
 fn passes(device: &Device, padding: usize) -> Vec<AttentionPass> {
     let pass = || {
         let padding = vec![padding; ROWS.len()];
@@ -80,7 +81,8 @@ fn passes(device: &Device, padding: usize) -> Vec<AttentionPass> {
             .and_then(|pass| pass.keys(0, 3, vec![0]))
             .and_then(|pass| pass.keys(0, 2, Vec::new()))
             .and_then(|pass| pass.weights_of(vec![5, 11, 0]))
-            .expect("columns of the rows"),
+            .expect("columns of the rows")
+            .average_heads(true),
         pass()
             .head_keys(0, 1, vec![vec![2, 3, 11], vec![0, 9]])
             .and_then(|pass| pass.tail(1, 15))

@@ -66,6 +66,7 @@ impl Decoder {
         };
         let verify_time = started.elapsed();
 
+        let started = Instant::now();
         let mut judged = Vec::with_capacity(ready.len());
         let parts = ready.iter().zip(&planned).zip(&drafts).zip(block.ranges());
         for (((&seq, &planned), draft), range) in parts {
@@ -76,6 +77,7 @@ impl Decoder {
         self.account(&judged, draft_time, verify_time, block.len());
         // What was emitted is told even when the drafter fails to learn from it.
         let learned = self.tell_drafter(&judged, &forward.taps);
+        self.settled(&judged, started.elapsed());
         for row in judged {
             self.tell(row);
         }
@@ -310,6 +312,17 @@ impl Decoder {
         self.total.draft_time += draft_time;
         self.total.verify_time += verify_time;
         self.controller.observe(&outcome);
+    }
+
+    fn settled(&mut self, judged: &[Judged], time: Duration) {
+        for row in judged {
+            let live = self
+                .pool
+                .get_mut(&row.seq)
+                .expect("rows of a step are live");
+            live.stats.settle_time += time;
+        }
+        self.total.settle_time += time;
     }
 
     fn tell_drafter(&mut self, judged: &[Judged], taps: &[Tensor<2>]) -> Result<()> {

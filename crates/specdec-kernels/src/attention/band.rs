@@ -4,9 +4,10 @@ use core::ops::Range;
 
 use super::{
     add::{Add, Join},
-    block::{BLOCK, Gathering, Kept, QUERIES, Scores},
+    block::{BLOCK, Gathering, QUERIES, Scores},
     columns::{Ahead, Columns},
     host::Work,
+    report::Kept,
     score::{Batch, Score, Weigh},
 };
 use crate::vector::{Line, run};
@@ -173,39 +174,45 @@ impl<'a> BandWork<'a> {
             let out = &mut scratch.out[..queries.len() * self.lines];
             let any = self.score(block, (batches, &queries), scores, &mut ahead);
             if self.work.pass.reports_scores() {
-                kept.extend(self.keep(block, &queries, None, scores));
+                self.keep(block, &queries, (None, scores), kept);
             }
             let later = self.gather(block, (&queries, &any), (scores, out), &mut ahead);
             if !self.work.pass.reports_scores() {
-                kept.extend(self.keep(block, &queries, Some(&later), scores));
+                self.keep(block, &queries, (Some(&later), scores), kept);
             }
             join_all(folds, gathered, (&later, out), self.lines);
         }
     }
 
-    /// What those queries that are asked for report of a block: scores, or with the block's `folds` weights.
+    /// Keeps what those queries that are asked for report of a block: scores, or with the block's `folds` weights.
     fn keep(
         &self,
         block: usize,
         queries: &Range<usize>,
-        folds: Option<&[(f32, f32)]>,
-        values: &[Scores],
-    ) -> impl Iterator<Item = Kept> {
-        let all = queries.clone().zip(values).enumerate();
-        all.filter_map(move |(place, (query, values))| {
-            let token = query / self.work.group;
-            if !self.asked.contains(&token) {
-                return None;
+        (folds, values): (Option<&[(f32, f32)]>, &[Scores]),
+        kept: &mut Kept,
+    ) {
+        let token = |query| query / self.work.group;
+        let mut places = (0..queries.len()).filter(|place| {
+            let token = token(queries.start + place);
+            self.asked.contains(&token)
+        });
+        let Some(mut place) = places.next() else {
+            return;
+        };
+        loop {
+            let of = token(queries.start + place);
+            let seen = self.seen(of, block);
+            // The query heads of one token see the same.
+            while token(queries.start + place) == of {
+                let most = folds.map(|folds| folds[place].0);
+                kept.push((queries.start + place, block, most), &seen, &values[place]);
+                match places.next() {
+                    Some(next) => place = next,
+                    None => return,
+                }
             }
-            let runs = self.seen(token, block);
-            (!runs.is_empty()).then(|| Kept {
-                query,
-                block,
-                runs,
-                most: folds.map(|folds| folds[place].0),
-                values: Box::new(*values),
-            })
-        })
+        }
     }
 
     /// The tokens of some queries.

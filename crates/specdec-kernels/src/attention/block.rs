@@ -1,7 +1,6 @@
 //! What the queries of a band gather, one block of columns after the other.
 
-use core::ops::Range;
-
+use super::report::Kept;
 use crate::vector::Line;
 
 /// Columns of a block. Softmax is taken block by block, and the blocks joined in order; which block a column belongs
@@ -24,20 +23,8 @@ pub(super) struct Gathering {
     pub(super) folds: Vec<(f32, f32)>,
     /// The same sum over the values, some lines for each query.
     pub(super) out: Vec<Line>,
-    /// Weights or scores of the queries that were asked for, block by block.
-    pub(super) kept: Vec<Kept>,
-}
-
-/// What one query reports of one block: its weights as the block by itself has them, or its scores.
-#[derive(Debug, Clone)]
-pub(super) struct Kept {
-    pub(super) query: usize,
-    pub(super) block: usize,
-    /// What the query sees of the block.
-    pub(super) runs: Vec<Range<usize>>,
-    /// The greatest score in it, where weights are reported.
-    pub(super) most: Option<f32>,
-    pub(super) values: Box<Scores>,
+    /// What the queries that were asked for report.
+    pub(super) kept: Kept,
 }
 
 impl Gathering {
@@ -45,7 +32,7 @@ impl Gathering {
         Self {
             folds: vec![(f32::NEG_INFINITY, 0.0); queries],
             out: vec![Line::ZERO; queries * lines],
-            kept: Vec::new(),
+            kept: Kept::default(),
         }
     }
 }

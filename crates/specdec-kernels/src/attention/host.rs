@@ -10,8 +10,9 @@ use std::sync::OnceLock;
 use super::{
     AttentionPass,
     band::{Band, BandWork, join_all},
-    block::{BLOCK, Gathering, Kept},
+    block::{BLOCK, Gathering},
     host_store::HostStore,
+    report::Known,
 };
 use crate::{
     threads::{for_each, threads},
@@ -45,7 +46,7 @@ pub(super) struct Work<'a> {
     pub(super) scale: f32,
 }
 
-/// Returns `[T, H, D]`, and the weights or scores asked for, `[Q, Hkv, S]`.
+/// Returns `[T, H, D]`, and the weights or scores asked for, `[Q, W, S]`.
 pub(super) fn attend(
     store: &HostStore,
     pass: &AttentionPass,
@@ -77,7 +78,7 @@ pub(super) fn attend(
 
     let split = work.split(&bands);
     // Of each band and head.
-    let kept: Vec<_> = (0..bands.len() * shape.kv_heads)
+    let known: Vec<OnceLock<Known>> = (0..bands.len() * shape.kv_heads)
         .map(|_| OnceLock::new())
         .collect();
     let mut out = vec![0.0; inputs.q.len()];
@@ -109,21 +110,11 @@ pub(super) fn attend(
                     *out = value / sum;
                 }
             }
-            let Gathering {
-                folds, kept: new, ..
-            } = gathered;
             // Each cell is computed once, so its place is free.
-            let _ = kept[number * shape.kv_heads + head].set(Known { folds, kept: new });
+            let _ = known[number * shape.kv_heads + head].set(gathered.into());
         },
     );
-    (out, work.reported(&bands, &kept))
-}
-
-/// What is known of the queries of a band and head once all its blocks are done.
-#[derive(Debug)]
-struct Known {
-    folds: Vec<(f32, f32)>,
-    kept: Vec<Kept>,
+    (out, work.reported(&bands, &known))
 }
 
 impl Work<'_> {
@@ -193,7 +184,7 @@ impl Work<'_> {
         for part in parts {
             let later = (&part.folds[..], &part.out[..]);
             join_all(&mut joined.folds, &mut joined.out, later, lines);
-            joined.kept.extend_from_slice(&part.kept);
+            joined.kept.extend(&part.kept);
         }
         joined
     }
@@ -206,50 +197,5 @@ impl Work<'_> {
             .filter(|(row, token)| *row == band.row && band.tokens.contains(token))
             .map(|(_, token)| token)
             .collect()
-    }
-
-    /// The softmax weights of the queries asked for, or their scores, `[Q, Hkv, S]`: the means over a group's query
-    /// heads.
-    fn reported(&self, bands: &[Band], known: &[OnceLock<Known>]) -> Vec<f32> {
-        let asked = self.pass.queries_asked();
-        let kv_heads = self.store.shape().kv_heads;
-        let columns = self.pass.reported_columns();
-        let mut reported = vec![0.0; asked.len() * kv_heads * columns];
-        if reported.is_empty() {
-            return reported;
-        }
-        for (item, mean) in reported.chunks_exact_mut(columns).enumerate() {
-            let (row, token) = self.pass.locate(asked[item / kv_heads]);
-            let holds = |band: &Band| band.row == row && band.tokens.contains(&token);
-            let Some(number) = bands.iter().position(holds) else {
-                continue;
-            };
-            if let Some(known) = known[number * kv_heads + item % kv_heads].get() {
-                let first = bands[number].tokens.start * self.group;
-                self.add_mean(known, (first, token), mean);
-            }
-        }
-        reported
-    }
-
-    /// Adds what a token's query heads report to `mean`; `first` is the first query of its band.
-    fn add_mean(&self, known: &Known, (first, token): (usize, usize), mean: &mut [f32]) {
-        for query in token * self.group..(token + 1) * self.group {
-            // What each block weighs is known now.
-            let (most, sum) = known.folds[query - first];
-            for kept in known.kept.iter().filter(|kept| kept.query == query) {
-                let factor = match kept.most {
-                    Some(own) => (own - most).exp() / (sum * self.group as f32),
-                    None => 1.0 / self.group as f32,
-                };
-                for run in &kept.runs {
-                    let inside = run.start - kept.block..run.end - kept.block;
-                    let mean = mean[run.clone()].iter_mut();
-                    for (mean, value) in mean.zip(&kept.values[inside]) {
-                        *mean += value * factor;
-                    }
-                }
-            }
-        }
     }
 }

@@ -20,6 +20,8 @@ mod host_store;
 mod keys;
 mod pass;
 #[cfg(feature = "flex")]
+mod report;
+#[cfg(feature = "flex")]
 mod score;
 mod store;
 mod tensor_store;

@@ -31,6 +31,8 @@ struct Asked {
     queries: Vec<usize>,
     /// Scores, not weights.
     scores: bool,
+    /// One mean over all heads.
+    averaged: bool,
 }
 
 /// The host's description of one pass over ragged rows, made once and used by every layer.
@@ -221,6 +223,12 @@ impl AttentionPass {
         self.report(queries, true)
     }
 
+    /// Reports weights or scores as one mean over all query heads, W = 1, in place of one for each key/value head.
+    pub fn average_heads(mut self, average: bool) -> Self {
+        self.asked.averaged = average;
+        self
+    }
+
     fn report(mut self, queries: Vec<usize>, scores: bool) -> Result<Self, KernelError> {
         if let Some(&query) = queries.iter().find(|&&query| query >= self.tokens) {
             return Err(KernelError::Query {
@@ -228,7 +236,11 @@ impl AttentionPass {
                 tokens: self.tokens,
             });
         }
-        self.asked = Asked { queries, scores };
+        self.asked = Asked {
+            queries,
+            scores,
+            ..self.asked
+        };
         self.derived = Derived::default();
         Ok(self)
     }
@@ -284,6 +296,11 @@ impl AttentionPass {
     /// Whether the queries asked for report scores.
     pub(super) fn reports_scores(&self) -> bool {
         self.asked.scores
+    }
+
+    /// Whether they report one mean over all heads.
+    pub(super) fn averages_heads(&self) -> bool {
+        self.asked.averaged
     }
 
     pub(super) fn scale_for(&self, head_dim: usize) -> f32 {

@@ -13,9 +13,9 @@ pub struct Attended {
     /// The attended values, `[T, H, D]`.
     pub out: Tensor<3>,
     /// The softmax weights asked for by [`AttentionPass::weights_of`], or the scores by
-    /// [`AttentionPass::scores_of`], `[Q, Hkv, S]`: for each query and key/value head the mean over the query heads of
-    /// the group, by column; zero at columns not attended to. S is the number of columns of the longest row that has a
-    /// query among the Q.
+    /// [`AttentionPass::scores_of`], `[Q, W, S]`: for each query and key/value head the mean over the query heads of
+    /// the group, by column, or with [`AttentionPass::average_heads`] one mean over all heads (W is 1, else Hkv); zero at
+    /// columns not attended to. S is the number of columns of the longest row that has a query among the Q.
     pub weights: Option<Tensor<3>>,
 }
 
@@ -190,7 +190,15 @@ impl SlotStore {
         Ok(match &mut self.storage {
             #[cfg(feature = "flex")]
             Storage::Host(store) => super::flex::attend(store, layer, [q, k, v], pass),
-            Storage::Tensors(store) => store.attend(layer, q, k, v, pass),
+            Storage::Tensors(store) => {
+                let Attended { out, weights } = store.attend(layer, q, k, v, pass);
+                // Groups are equally large, so the mean of their means is the mean of all heads.
+                let weights = weights.map(|weights| match pass.averages_heads() {
+                    true => weights.mean_dim(1),
+                    false => weights,
+                });
+                Attended { out, weights }
+            }
         })
     }
 

@@ -100,6 +100,36 @@ fn scores_are_those_before_softmax() {
     }
 }
 
+/// One mean over all heads is the mean of what the key/value heads report, in any neighbourhood to the bit.
+#[test]
+fn heads_are_averaged_where_asked() {
+    for report in [AttentionPass::weights_of, AttentionPass::scores_of] {
+        // The second row ends within a vector of the first one's columns.
+        let problem = Problem::new(SMALL, &[(300, 4), (20, 2)], 16, 6);
+        let asked = |pass| report(pass, vec![5, 0]).unwrap();
+        let (by_head, _) = problem.attend(asked);
+        let (averaged, _) = problem.attend(|pass| asked(pass).average_heads(true));
+        assert_eq!(values(averaged.out), values(by_head.out));
+        let by_head = by_head.weights.unwrap();
+        let [queries, heads, columns] = by_head.dims();
+        let averaged = averaged.weights.unwrap();
+        assert_eq!(averaged.dims(), [queries, 1, columns]);
+        let (by_head, averaged) = (values(by_head), values(averaged));
+        let mean = |query: usize, column: usize| -> f64 {
+            let of = |head| by_head[(query * heads + head) * columns + column];
+            (0..heads).map(of).map(f64::from).sum::<f64>() / heads as f64
+        };
+        let places = (0..queries).flat_map(|query| (0..columns).map(move |c| (query, c)));
+        let expected: Vec<f64> = places.map(|(query, column)| mean(query, column)).collect();
+        assert_close(&averaged, &expected, 1e-6);
+        assert!(averaged[..22].iter().all(|weight| *weight != 0.0));
+        // Asked about alone, the short row has fewer columns, and they are the same.
+        let (alone, _) = problem.attend(|pass| report(pass, vec![5]).unwrap().average_heads(true));
+        let alone = values(alone.weights.unwrap());
+        assert_eq!(alone, averaged[..22]);
+    }
+}
+
 /// Each head's queries see the columns of its own list.
 #[test]
 fn key_lists_by_head() {
