@@ -94,10 +94,17 @@ fn weights(format: BlockFormat, activations: Activations, device: &Device) -> Ve
             let made = if format == BlockFormat::F32 {
                 WeightMatrix::from_f32(numbers(inputs * outputs), outputs, inputs, device)
             } else {
-                // Small bytes, so that no scale is infinite.
-                let bytes: Vec<u8> = (0..len)
-                    .map(|i| (i.wrapping_mul(2_654_435_761) >> 9 & 63) as u8)
-                    .collect();
+                let bytes = match format {
+                    // Products of numbers so small that they lose bits are slow.
+                    BlockFormat::BF16 => numbers(len / 2)
+                        .iter()
+                        .flat_map(|x| [x.to_le_bytes()[2], x.to_le_bytes()[3]])
+                        .collect(),
+                    // Small bytes, so that no scale is infinite.
+                    _ => (0..len)
+                        .map(|i| (i.wrapping_mul(2_654_435_761) >> 9 & 63) as u8)
+                        .collect::<Vec<_>>(),
+                };
                 WeightMatrix::from_blocks(format, &bytes, outputs, inputs, device)
             };
             made.expect("whole blocks").with_activations(activations)

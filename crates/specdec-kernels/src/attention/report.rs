@@ -101,7 +101,10 @@ impl Work<'_> {
                 many: (heads * self.group) as f32,
             };
             let known = &known[number * kv_heads..(number + 1) * kv_heads];
-            for known in known[part * heads..(part + 1) * heads].iter().flat_map(OnceLock::get) {
+            for known in known[part * heads..(part + 1) * heads]
+                .iter()
+                .flat_map(OnceLock::get)
+            {
                 mean.add(known, cell.row(0));
             }
         });

@@ -6,12 +6,48 @@ use super::{
     int8::{IntGroup, IntLayout},
     strip::{STRIP, Sink},
 };
-use crate::vector::{Dot, Line, Vector, each};
+use crate::vector::{Dot, Vector, each};
 
 /// Thirty-two values of one input (or the quants of several, packed in words), on cache lines of their own.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Pair<T>(pub(super) [[T; 16]; 2]);
+
+impl Pair<f32> {
+    pub(super) const ZERO: Self = Self([[0.0; 16]; 2]);
+}
+
+/// How sixteen weights that need no scale are stored. Not closures, which are not always inlined into code for another
+/// instruction set.
+trait Unscaled<T> {
+    /// Must be `#[inline(always)]`.
+    fn load<V: Vector>(v: V, from: &[T; 16]) -> V::F;
+}
+
+struct Single;
+struct Half;
+struct Brain;
+
+impl Unscaled<f32> for Single {
+    #[inline(always)]
+    fn load<V: Vector>(v: V, from: &[f32; 16]) -> V::F {
+        v.load(from)
+    }
+}
+
+impl Unscaled<u16> for Half {
+    #[inline(always)]
+    fn load<V: Vector>(v: V, from: &[u16; 16]) -> V::F {
+        v.load_f16(from)
+    }
+}
+
+impl Unscaled<u16> for Brain {
+    #[inline(always)]
+    fn load<V: Vector>(v: V, from: &[u16; 16]) -> V::F {
+        v.load_bf16(from)
+    }
+}
 
 /// A scale or minimum as stored.
 pub(super) trait Stored: Copy + Default + Send + Sync + 'static {
@@ -68,7 +104,7 @@ pub(super) type Bytes<S, const P: usize> = Scaled<S, P, 8>;
 /// All the ways a weight is held.
 #[derive(Debug)]
 pub(super) enum Encoding {
-    F32(Vec<[Line; 2]>),
+    F32(Vec<Pair<f32>>),
     F16(Vec<Pair<u16>>),
     BF16(Vec<Pair<u16>>),
     NibblesHalf(Nibbles<u16, 1>),
@@ -93,6 +129,17 @@ pub(super) struct Visit<V> {
 }
 
 impl<V: Vector> Visit<V> {
+    /// A strip from vector `half` on.
+    #[inline(always)]
+    pub(super) fn new(v: V, (strip, half): (usize, usize), inputs: usize) -> Self {
+        Self {
+            v,
+            strip,
+            half,
+            inputs,
+        }
+    }
+
     /// For each vector its strip's part of data that holds one item for every `per` inputs.
     #[inline(always)]
     pub(super) fn parts<'a, T, const W: usize>(&self, data: &'a [T], per: usize) -> [&'a [T]; W] {
@@ -100,18 +147,21 @@ impl<V: Vector> Visit<V> {
         each!(&data[..0]; W, |i| &data[(self.strip + i / 2) * len..][..len])
     }
 
-    /// Hands weights that need no scale to `sink`, loaded from the item of each input.
+    /// Hands weights that need no scale to `sink`.
     #[inline(always)]
-    fn each_input<T, const W: usize>(
+    fn each_input<U: Unscaled<T>, T, const W: usize>(
         &self,
-        data: &[T],
+        data: &[Pair<T>],
         sink: &mut impl Sink<V, W>,
-        load: impl Fn(&T, usize) -> V::F,
     ) {
         let parts = self.parts::<_, W>(data, 1);
         for (at, first) in parts[0].iter().enumerate() {
-            let item = |i: usize| if i == 0 { first } else { &parts[i][at] };
-            let weights = each!(self.v.splat(0.0); W, |i| load(item(i), self.half(i)));
+            self.ahead::<_, W>(data, 1, at);
+            let mut weights = [self.v.splat(0.0); W];
+            for (i, weights) in weights.iter_mut().enumerate() {
+                let pair = if i < 2 { first } else { &parts[i][at] };
+                *weights = U::load(self.v, &pair.0[self.half(i)]);
+            }
             sink.take(self.v, weights);
         }
     }
@@ -122,10 +172,10 @@ impl<V: Vector> Visit<V> {
         self.half + i % 2
     }
 
-    /// Asks for what is read some hundred bytes later.
+    /// Asks for what is read [`AHEAD`] inputs after item `at`, each of which holds `per` inputs.
     #[inline(always)]
     pub(super) fn ahead<T, const W: usize>(&self, data: &[Pair<T>], per: usize, at: usize) {
-        let far = AHEAD / size_of::<Pair<T>>();
+        let far = AHEAD / per;
         let len = self.inputs / per;
         for strip in self.strip..self.strip + W.div_ceil(2) {
             if let Some(item) = data.get(strip * len + at + far) {
@@ -137,8 +187,8 @@ impl<V: Vector> Visit<V> {
     }
 }
 
-/// Bytes between what is read and what is asked for.
-const AHEAD: usize = 1024;
+/// Inputs between what is read and what is asked for.
+const AHEAD: usize = 64;
 
 impl Encoding {
     /// How activations have to be quantised for [`dots`](Self::dots); `None` where weights are no small integers.
@@ -184,13 +234,10 @@ impl Encoding {
         visit: Visit<V>,
         sink: &mut impl Sink<V, W>,
     ) {
-        let v = visit.v;
         match self {
-            Self::F32(data) => visit.each_input(data, sink, |lines, half| v.load(&lines[half].0)),
-            Self::F16(data) => visit.each_input(data, sink, |pair, half| v.load_f16(&pair.0[half])),
-            Self::BF16(data) => {
-                visit.each_input(data, sink, |pair, half| v.load_bf16(&pair.0[half]));
-            }
+            Self::F32(data) => visit.each_input::<Single, _, W>(data, sink),
+            Self::F16(data) => visit.each_input::<Half, _, W>(data, sink),
+            Self::BF16(data) => visit.each_input::<Brain, _, W>(data, sink),
             Self::NibblesHalf(scaled) => scaled.visit(visit, sink),
             Self::NibblesHalfMin(scaled) => scaled.visit(visit, sink),
             Self::NibblesFull(scaled) => scaled.visit(visit, sink),
@@ -207,7 +254,7 @@ impl Encoding {
         let (strip, half, lane) = (output / STRIP, output % STRIP / 16, output % 16);
         let at = strip * inputs + input;
         match self {
-            Self::F32(data) => data[at][half].0[lane],
+            Self::F32(data) => data[at].0[half][lane],
             Self::F16(data) => f16::from_bits(data[at].0[half][lane]).to_f32(),
             Self::BF16(data) => bf16::from_bits(data[at].0[half][lane]).to_f32(),
             Self::NibblesHalf(s) => s.value(at, half, lane),

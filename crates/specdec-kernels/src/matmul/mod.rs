@@ -12,6 +12,8 @@ mod pack;
 #[cfg(feature = "flex")]
 mod packed;
 #[cfg(feature = "flex")]
+mod panels;
+#[cfg(feature = "flex")]
 mod strip;
 
 use core::fmt;

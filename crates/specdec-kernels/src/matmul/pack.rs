@@ -6,18 +6,13 @@ use super::{
     encoding::{Encoding, Pair, Scaled, Stored},
     strip::STRIP,
 };
-use crate::{BlockFormat, dequantize, quant::Unpacked, vector::Line};
+use crate::{BlockFormat, dequantize, quant::Unpacked};
 
 /// Packs f32 values, row-major `[N, K]`.
 pub(super) fn pack_f32(data: &[f32], inputs: usize) -> Encoding {
-    Encoding::F32(strips(
-        data,
-        inputs,
-        [Line::ZERO; 2],
-        |pair, lane, value| {
-            pair[lane / 16].0[lane % 16] = *value;
-        },
-    ))
+    Encoding::F32(strips(data, inputs, Pair::ZERO, |pair, lane, value| {
+        pair.0[lane / 16][lane % 16] = *value;
+    }))
 }
 
 /// Packs ggml blocks, row-major, K a whole number of blocks.

@@ -1,15 +1,16 @@
 //! A weight in host memory, packed for the CPU's vector units.
 
 use super::{
-    encoding::Encoding,
+    encoding::{Encoding, Pair},
     int8::{IntRows, MultiplyQuants},
     pack::{pack_blocks, pack_f32},
+    panels::{MOST_ROWS, MultiplyPanels},
     strip::{ExpandStrip, FloatRows, MultiplyStrips, STRIP},
 };
 use crate::{
     Activations, BlockFormat,
     threads::threads,
-    vector::{Cell, Level, Line, dot_rows, for_each_cell, run_at, run_dot_at},
+    vector::{Cell, Level, dot_rows, for_each_cell, run_at, run_dot_at},
 };
 
 /// The packed form of a weight `[N, K]`.
@@ -63,7 +64,7 @@ impl PackedMatrix {
         let layout = self.encoding.int_layout();
         match layout.filter(|_| activations == Activations::Int8) {
             Some(layout) => {
-                let x = IntRows::new(x, self.inputs, layout, dot_rows(level));
+                let x = IntRows::new(level, x, self.inputs, layout, dot_rows(level));
                 self.for_each_strips(x.rows(), |strip, cell| {
                     run_dot_at(
                         level,
@@ -78,21 +79,35 @@ impl PackedMatrix {
             }
             None => {
                 let x = FloatRows::new(x, self.inputs, level.rows());
-                let expand = x.groups() > 1 && !matches!(self.encoding, Encoding::F32(_));
-                self.for_each_strips(x.rows(), |strip, cell| {
-                    let mut scratch = match expand {
-                        true => vec![[Line::ZERO; 2]; self.inputs],
-                        false => Vec::new(),
-                    };
-                    let kernel = MultiplyStrips {
-                        encoding: &self.encoding,
-                        x: &x,
-                        strip,
-                        cell,
-                        scratch: &mut scratch,
-                    };
-                    run_at(level, kernel);
-                })
+                let groups = x.groups().len();
+                match &self.encoding {
+                    Encoding::F32(weights) if groups > 1 && x.rows() <= MOST_ROWS => self
+                        .for_each_strips(x.rows(), |strip, cell| {
+                            let kernel = MultiplyPanels {
+                                weights,
+                                x: &x,
+                                strip,
+                                cell,
+                                sums: &mut vec![Pair::ZERO; x.rows()],
+                            };
+                            run_at(level, kernel);
+                        }),
+                    encoding => self.for_each_strips(x.rows(), |strip, cell| {
+                        let expand = groups > 1 && !matches!(encoding, Encoding::F32(_));
+                        let mut scratch = match expand {
+                            true => vec![Pair::ZERO; self.inputs],
+                            false => Vec::new(),
+                        };
+                        let kernel = MultiplyStrips {
+                            encoding,
+                            x: &x,
+                            strip,
+                            cell,
+                            scratch: &mut scratch,
+                        };
+                        run_at(level, kernel);
+                    }),
+                }
             }
         }
     }
@@ -129,7 +144,7 @@ impl PackedMatrix {
     /// The whole weight, row-major.
     pub(super) fn to_rows(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.outputs * self.inputs];
-        let mut strip = vec![[Line::ZERO; 2]; self.inputs];
+        let mut strip = vec![Pair::ZERO; self.inputs];
         for (number, rows) in out.chunks_mut(STRIP * self.inputs).enumerate() {
             let kernel = ExpandStrip {
                 encoding: &self.encoding,
@@ -139,7 +154,7 @@ impl PackedMatrix {
             crate::vector::run(kernel);
             for (lane, row) in rows.chunks_exact_mut(self.inputs).enumerate() {
                 for (value, pair) in row.iter_mut().zip(&strip) {
-                    *value = pair[lane / 16].0[lane % 16];
+                    *value = pair.0[lane / 16][lane % 16];
                 }
             }
         }

@@ -4,8 +4,10 @@
 //! are two vectors, an activation is a scalar that multiplies both, and each output is a lane that adds its products
 //! in the order of the inputs. No sum is ever split, which is what makes a row's result independent of all else.
 
-use super::encoding::{Encoding, Visit};
-use crate::vector::{Cell, Kernel, Line, Vector, each};
+use core::ops::Range;
+
+use super::encoding::{Encoding, Pair, Visit};
+use crate::vector::{Cell, Kernel, Vector, each};
 
 /// Outputs of one strip.
 pub(super) const STRIP: usize = 32;
@@ -36,14 +38,14 @@ impl<V: Vector, const M: usize, const W: usize> Sink<V, W> for Multiply<'_, V, M
 }
 
 /// Writes the weights out as f32, in the same arrangement.
-struct Expand<'a>(core::slice::IterMut<'a, [Line; 2]>);
+struct Expand<'a>(core::slice::IterMut<'a, Pair<f32>>);
 
 impl<V: Vector> Sink<V, 2> for Expand<'_> {
     #[inline(always)]
     fn take(&mut self, v: V, weights: [V::F; 2]) {
-        let Some(lines) = self.0.next() else { return };
-        for (line, &weight) in lines.iter_mut().zip(&weights) {
-            v.store(weight, &mut line.0);
+        let Some(pair) = self.0.next() else { return };
+        for (half, &weight) in pair.0.iter_mut().zip(&weights) {
+            v.store(weight, half);
         }
     }
 }
@@ -52,7 +54,7 @@ impl<V: Vector> Sink<V, 2> for Expand<'_> {
 pub(super) struct ExpandStrip<'a> {
     pub(super) encoding: &'a Encoding,
     pub(super) strip: usize,
-    pub(super) out: &'a mut [[Line; 2]],
+    pub(super) out: &'a mut [Pair<f32>],
 }
 
 impl Kernel for ExpandStrip<'_> {
@@ -61,15 +63,8 @@ impl Kernel for ExpandStrip<'_> {
     fn run<V: Vector>(self, v: V) {
         let inputs = self.out.len();
         let mut sink = Expand(self.out.iter_mut());
-        self.encoding.visit(
-            Visit {
-                v,
-                strip: self.strip,
-                half: 0,
-                inputs,
-            },
-            &mut sink,
-        );
+        let visit = Visit::new(v, (self.strip, 0), inputs);
+        self.encoding.visit(visit, &mut sink);
     }
 }
 
@@ -108,14 +103,47 @@ impl FloatRows {
         }
     }
 
-    pub(super) fn groups(&self) -> usize {
-        self.groups.len()
-    }
-
     pub(super) fn rows(&self) -> usize {
         self.groups.iter().sum()
     }
+
+    pub(super) fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Rows of each group.
+    pub(super) fn groups(&self) -> &[usize] {
+        &self.groups
+    }
+
+    /// The values of some inputs of the group of M rows that starts with row `first`.
+    #[inline(always)]
+    pub(super) fn part<const M: usize>(&self, first: usize, inputs: Range<usize>) -> &[[f32; M]] {
+        let group = &self.values[first * self.inputs..][..M * self.inputs];
+        &group.as_chunks::<M>().0[inputs]
+    }
 }
+
+/// Calls `$call` with the number of rows of a group as a constant.
+macro_rules! by_rows {
+    ($rows:expr, |$m:ident| $call:expr) => {
+        match $rows {
+            1 => by_rows!(@ 1, $m, $call),
+            2 => by_rows!(@ 2, $m, $call),
+            3 => by_rows!(@ 3, $m, $call),
+            4 => by_rows!(@ 4, $m, $call),
+            5 => by_rows!(@ 5, $m, $call),
+            6 => by_rows!(@ 6, $m, $call),
+            7 => by_rows!(@ 7, $m, $call),
+            _ => by_rows!(@ 8, $m, $call),
+        }
+    };
+    (@ $n:literal, $m:ident, $call:expr) => {{
+        const $m: usize = $n;
+        $call
+    }};
+}
+pub(super) use by_rows;
 
 /// `rows` in groups of at most `most`, as even as can be.
 pub(super) fn even_groups(rows: usize, most: usize) -> Vec<usize> {
@@ -160,7 +188,7 @@ pub(super) struct MultiplyStrips<'a> {
     pub(super) cell: Cell<'a>,
     /// Room for one strip in f32, filled once where there is more than one group of rows; empty where the weights are
     /// decoded for each group.
-    pub(super) scratch: &'a mut [[Line; 2]],
+    pub(super) scratch: &'a mut [Pair<f32>],
 }
 
 impl Kernel for MultiplyStrips<'_> {
@@ -181,33 +209,19 @@ impl Kernel for MultiplyStrips<'_> {
         for at in (at..self.cell.width()).step_by(STRIP) {
             let strip = self.strip + at / STRIP;
             if !self.scratch.is_empty() {
-                let mut sink = Expand(self.scratch.iter_mut());
-                self.encoding.visit(
-                    Visit {
-                        v,
-                        strip,
-                        half: 0,
-                        inputs,
-                    },
-                    &mut sink,
-                );
+                let visit = Visit::new(v, (strip, 0), inputs);
+                self.encoding
+                    .visit(visit, &mut Expand(self.scratch.iter_mut()));
             }
+            let x = self.x;
             let mut row = 0;
-            let mut values = &self.x.values[..];
-            for &group in &self.x.groups {
-                let (x, rest) = values.split_at(group * inputs);
-                values = rest;
-                let to = (row, at);
-                match group {
-                    1 => self.group::<V, 1>(v, strip, x, to),
-                    2 => self.group::<V, 2>(v, strip, x, to),
-                    3 => self.group::<V, 3>(v, strip, x, to),
-                    4 => self.group::<V, 4>(v, strip, x, to),
-                    5 => self.group::<V, 5>(v, strip, x, to),
-                    6 => self.group::<V, 6>(v, strip, x, to),
-                    7 => self.group::<V, 7>(v, strip, x, to),
-                    _ => self.group::<V, 8>(v, strip, x, to),
-                }
+            for &group in &x.groups {
+                by_rows!(group, |M| self.group::<V, M>(
+                    v,
+                    strip,
+                    x.part(row, 0..inputs),
+                    (row, at)
+                ));
                 row += group;
             }
         }
@@ -221,14 +235,13 @@ impl MultiplyStrips<'_> {
         &mut self,
         v: V,
         strip: usize,
-        x: &[f32],
+        x: &[[f32; M]],
         to: (usize, usize),
     ) {
         // Groups are never larger than V::ROWS; the bound keeps the code for larger M out of the narrower sets.
         if M > V::ROWS {
             return;
         }
-        let x = x.as_chunks::<M>().0;
         if V::STRIPS == 2 {
             let sums = self.sums::<V, M, 2>(v, (strip, 0), x);
             write(v, &mut self.cell, &sums, to);
@@ -252,16 +265,11 @@ impl MultiplyStrips<'_> {
             sums: [[v.splat(0.0); W]; M],
         };
         if self.scratch.is_empty() {
-            let visit = Visit {
-                v,
-                strip,
-                half,
-                inputs: self.x.inputs,
-            };
+            let visit = Visit::new(v, (strip, half), self.x.inputs);
             self.encoding.visit(visit, &mut sink);
         } else {
-            for lines in &*self.scratch {
-                let weights = each!(v.splat(0.0); W, |i| v.load(&lines[half + i % 2].0));
+            for pair in &*self.scratch {
+                let weights = each!(v.splat(0.0); W, |i| v.load(&pair.0[half + i % 2]));
                 sink.take(v, weights);
             }
         }
