@@ -249,6 +249,10 @@ impl Generator {
 
 /// Something happened to a sequence.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "an event is looked at and gone; a box would be in the way of patterns"
+)]
 pub enum TextEvent {
     /// Text and tokens were generated.
     Piece {

@@ -174,22 +174,24 @@ impl<'a> BandWork<'a> {
             let out = &mut scratch.out[..queries.len() * self.lines];
             let any = self.score(block, (batches, &queries), scores, &mut ahead);
             if self.work.pass.reports_scores() {
-                self.keep(block, &queries, (None, scores), kept);
+                self.keep(block, &queries, scores, |_| None, kept);
             }
             let later = self.gather(block, (&queries, &any), (scores, out), &mut ahead);
             if !self.work.pass.reports_scores() {
-                self.keep(block, &queries, (Some(&later), scores), kept);
+                self.keep(block, &queries, scores, |place| Some(later[place].0), kept);
             }
             join_all(folds, gathered, (&later, out), self.lines);
         }
     }
 
-    /// Keeps what those queries that are asked for report of a block: scores, or with the block's `folds` weights.
+    /// Keeps what those queries that are asked for report of a block: scores, or weights where `most` tells the greatest
+    /// score of each query.
     fn keep(
         &self,
         block: usize,
         queries: &Range<usize>,
-        (folds, values): (Option<&[(f32, f32)]>, &[Scores]),
+        values: &[Scores],
+        most: impl Fn(usize) -> Option<f32>,
         kept: &mut Kept,
     ) {
         let token = |query| query / self.work.group;
@@ -205,8 +207,8 @@ impl<'a> BandWork<'a> {
             let seen = self.seen(of, block);
             // The query heads of one token see the same.
             while token(queries.start + place) == of {
-                let most = folds.map(|folds| folds[place].0);
-                kept.push((queries.start + place, block, most), &seen, &values[place]);
+                let query = queries.start + place;
+                kept.push((query, block, most(place)), &seen, &values[place]);
                 match places.next() {
                     Some(next) => place = next,
                     None => return,
