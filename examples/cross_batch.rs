@@ -18,8 +18,8 @@ struct Args {
     #[arg(long, default_value_t = 4)]
     batch: usize,
     /// How many prompts there are
-    #[arg(long, default_value_t = 16)]
-    prompts: usize,
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    prompts: u32,
     /// Tokens to draft at a time
     #[arg(long, default_value_t = 4)]
     draft_length: usize,
@@ -52,7 +52,8 @@ fn main() -> Result<()> {
             .strategy(strategy)
             .max_rows(args.batch)
             .build()?;
-        let results = generator.generate_batch((0..args.prompts).map(prompt), |_, _| {})?;
+        let results =
+            generator.generate_batch((0..args.prompts as usize).map(prompt), |_, _| {})?;
         let tokens: Vec<Vec<u32>> = results
             .into_iter()
             .map(|r| Ok(r?.tokens))

@@ -51,8 +51,9 @@ pub(crate) struct Running {
 
 impl Server {
     pub(crate) fn new(engine: Engine, model: Model, path: &str, settings: Settings) -> Self {
-        let stem = Path::new(path).file_stem().and_then(|stem| stem.to_str());
-        let name = settings.name.clone().or(stem.map(str::to_owned));
+        let last = Path::new(path).file_name().and_then(|last| last.to_str());
+        let last = last.map(|last| last.strip_suffix(".gguf").unwrap_or(last));
+        let name = settings.name.clone().or(last.map(str::to_owned));
         Self {
             engine,
             model,

@@ -91,6 +91,12 @@ pub trait Acceptance: Send + Sync + Debug {
         Ok(())
     }
 
+    /// Whether, at temperature 0 and without logit rules, the token is always the target's best one, of equals the lowest
+    /// id. Such tokens may be chosen on the device, without asking the rule.
+    fn is_argmax_at_zero(&self) -> bool {
+        false
+    }
+
     /// The token to emit. The draft is accepted iff it is the token returned.
     fn choose(&self, at: Position<'_>, draft: Option<DraftedToken<'_>>) -> Option<Token>;
 

@@ -347,7 +347,7 @@ impl KvCache for AlignedCache {
 
     fn capacity(&self) -> Option<usize> {
         let limit = self.chunks.limit();
-        (limit < usize::MAX).then(|| limit * self.store.chunk_len())
+        (limit < usize::MAX).then(|| limit.saturating_mul(self.store.chunk_len()))
     }
 
     fn memory_bytes(&self) -> usize {

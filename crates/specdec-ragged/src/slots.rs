@@ -331,7 +331,7 @@ impl KvCache for SlotCache {
     fn capacity(&self) -> Option<usize> {
         // A sequence that slides gives memory back as it grows.
         let bounded = self.reach.is_none() && self.chunks.limit() < usize::MAX;
-        bounded.then(|| self.chunks.limit() * self.store.chunk_len())
+        bounded.then(|| self.chunks.limit().saturating_mul(self.store.chunk_len()))
     }
 
     fn memory_bytes(&self) -> usize {

@@ -81,6 +81,15 @@ impl StopMatcher {
 
     /// Takes the next piece.
     pub fn push(&mut self, piece: &str) -> StopOutput {
+        self.take(piece, true)
+    }
+
+    /// Takes the next piece, one in which no stop string ends the text. One that begins there can end it later.
+    pub fn pass_over(&mut self, piece: &str) -> StopOutput {
+        self.take(piece, false)
+    }
+
+    fn take(&mut self, piece: &str, ends: bool) -> StopOutput {
         if self.matched.is_some() {
             return StopOutput {
                 text: String::new(),
@@ -92,7 +101,7 @@ impl StopMatcher {
         for (index, &byte) in piece.as_bytes().iter().enumerate() {
             self.state = self.stops.automaton.step(self.state, byte);
             let longest = self.stops.automaton.matches(self.state).next();
-            if let Some((stop, length)) = longest {
+            if let Some((stop, length)) = longest.filter(|_| ends) {
                 let mut text = std::mem::take(&mut self.held);
                 text.truncate(held + index + 1 - length);
                 self.matched = Some(stop);
@@ -188,23 +197,30 @@ impl StopState {
     /// Takes one token; returns the stop string that it completes, or that was complete before.
     /// Ids without text are silent.
     pub fn push(&mut self, id: u32) -> Option<usize> {
-        if self.matched.is_some() || self.stops.is_empty() {
-            return self.matched;
+        if self.matched.is_none() {
+            self.matched = self.hear(id);
+        }
+        self.matched
+    }
+
+    /// Takes one token; returns the stop string that it completes, whatever was complete before.
+    pub fn hear(&mut self, id: u32) -> Option<usize> {
+        if self.stops.is_empty() {
+            return None;
         }
         let Self {
             stops,
             state,
             hearing,
-            matched,
+            ..
         } = self;
+        let mut first = None;
         for &byte in hearing.hear(id).unwrap_or_default() {
             *state = stops.automaton.step(*state, byte);
-            if let Some((stop, _)) = stops.automaton.matches(*state).next() {
-                *matched = Some(stop);
-                break;
-            }
+            let matched = stops.automaton.matches(*state).next();
+            first = first.or(matched.map(|(stop, _)| stop));
         }
-        self.matched
+        first
     }
 
     /// Which of these tokens would complete a stop string; the state stays as it is.

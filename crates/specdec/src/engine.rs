@@ -72,7 +72,9 @@ impl Engine {
     pub fn submit(&self, prompt: impl Into<Prompt>, options: &Options) -> EngineStream {
         let (updates, receiver) = async_channel::unbounded();
         let mut options = options.clone();
-        let cancel = options.cancel.get_or_insert_default().clone();
+        // The stream's own: when it is dropped, others with the caller's token go on.
+        let cancel = options.cancel.take().unwrap_or_default().child();
+        options.cancel = Some(cancel.clone());
         let (prompt, options) = (prompt.into(), Box::new(options));
         // An engine that has ended drops the sender, which the stream then reports.
         self.commands

@@ -26,6 +26,10 @@ impl Acceptance for Coupled {
         "coupled"
     }
 
+    fn is_argmax_at_zero(&self) -> bool {
+        true
+    }
+
     fn choose(&self, at: Position<'_>, _: Option<DraftedToken<'_>>) -> Option<Token> {
         Self::token(at)
     }

@@ -11,6 +11,10 @@ impl Acceptance for Greedy {
         "greedy"
     }
 
+    fn is_argmax_at_zero(&self) -> bool {
+        true
+    }
+
     fn check(&self, params: &SamplingParams) -> Result<(), RequestError> {
         if params.temperature > 0.0 {
             return Err(RequestError::OptionRefused {

@@ -64,6 +64,10 @@ impl Acceptance for Rejection {
         "rejection"
     }
 
+    fn is_argmax_at_zero(&self) -> bool {
+        true
+    }
+
     fn choose(&self, at: Position<'_>, draft: Option<DraftedToken<'_>>) -> Option<Token> {
         if at.params.temperature == 0.0 {
             return argmax(at.logits);

@@ -108,7 +108,10 @@ impl Sampler {
 
     /// Whether a token is simply the best of the target's logits, untouched.
     pub fn is_plain_argmax(&self) -> bool {
-        self.rules.is_empty() && self.params.logprobs.is_none() && self.params.temperature == 0.0
+        self.rules.is_empty()
+            && self.params.logprobs.is_none()
+            && self.params.temperature == 0.0
+            && self.acceptance.is_argmax_at_zero()
     }
 
     /// The token that follows `history`, given the target's logits `[V]` there (overwritten) and

@@ -3,7 +3,8 @@
 use crate::world::{
     Target, decoder, device, drafters, hash_lm, plain, plain_decoder, sampled, share,
 };
-use specdec_core::sampling::{Noise, probabilities};
+use specdec_core::accept::{DraftedToken, Position};
+use specdec_core::sampling::{Noise, Proposed, probabilities};
 use specdec_core::{
     Acceptance, Coupled, Decoder, Error, FirstCome, FixedLength, Greedy, Rejection, Request,
     RequestError, SamplingParams, Token,
@@ -294,6 +295,51 @@ fn a8_what_cannot_be_honoured_is_refused_at_once() {
     greedy_only
         .submit(Request::new([1]))
         .expect("a greedy request");
+}
+
+/// A rule of somebody else's: the worst token.
+#[derive(Debug)]
+struct Worst;
+
+impl Acceptance for Worst {
+    fn name(&self) -> &'static str {
+        "worst"
+    }
+
+    fn choose(&self, at: Position<'_>, _: Option<DraftedToken<'_>>) -> Option<Token> {
+        let order = |a: &usize, b: &usize| at.logits[*a].total_cmp(&at.logits[*b]);
+        (0..at.logits.len())
+            .min_by(order)
+            .map(|token| token as Token)
+    }
+
+    fn propose(&self, at: Position<'_>) -> Option<Proposed> {
+        let token = self.choose(at, None)?;
+        Some(Proposed { token, q: None })
+    }
+}
+
+/// No shortcut for the best token goes around a rule that wants another one, alone or beside a row that needs logits.
+#[test]
+fn a_rule_is_asked_at_temperature_zero() {
+    let target = share(hash_lm(20));
+    let build = || {
+        Decoder::builder(Arc::clone(&target))
+            .cache(VecCache::new(target.spec()))
+            .acceptance(Worst)
+            .build()
+            .expect("the parts fit")
+    };
+    let request = || Request::new([3, 1]).max_new_tokens(6);
+    let with_logprobs = Request::new([3, 1])
+        .max_new_tokens(6)
+        .sampling(SamplingParams {
+            logprobs: Some(1),
+            ..SamplingParams::greedy()
+        });
+    let asked = build().generate(with_logprobs).expect("decoding").tokens;
+    assert_eq!(build().generate(request()).expect("decoding").tokens, asked);
+    assert_ne!(plain(&target, request()).tokens, asked);
 }
 
 /// C4: values out of their range are input errors that name the option.

@@ -44,7 +44,7 @@ impl GroupByLength {
         Self {
             window,
             rows,
-            max_wait: (3 * window).div_ceil(rows) as u64,
+            max_wait: window.saturating_mul(3).div_ceil(rows) as u64,
             fallback: Fallback::default(),
             by_length: false,
             members: Vec::new(),

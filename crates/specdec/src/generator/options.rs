@@ -137,6 +137,7 @@ struct StopText(StopState);
 
 impl StopRule for StopText {
     fn hits(&mut self, token: Token) -> bool {
-        self.0.push(token).is_some()
+        // Before the fewest tokens a stop string is complete and does not count.
+        self.0.hear(token).is_some()
     }
 }

@@ -30,6 +30,8 @@ pub struct Generated {
 pub(super) struct Collector {
     detokenizer: Detokenizer,
     stops: Option<StopMatcher>,
+    /// Tokens that are still to come before a stop string counts.
+    waiting: usize,
     text: String,
     closed: bool,
 }
@@ -41,6 +43,8 @@ impl Collector {
                 .show_special(options.show_special)
                 .continuing(),
             stops: options.stops()?.map(|stops| StopMatcher::new(&stops)),
+            // The last of the fewest tokens may complete one.
+            waiting: options.min_new_tokens.saturating_sub(1),
             text: String::new(),
             closed: false,
         })
@@ -52,6 +56,7 @@ impl Collector {
         for emitted in tokens {
             let text = self.detokenizer.push(emitted.token)?;
             piece.push_str(&self.pass(&text));
+            self.waiting = self.waiting.saturating_sub(1);
         }
         self.text.push_str(&piece);
         Ok(piece)
@@ -74,6 +79,7 @@ impl Collector {
     fn pass(&mut self, text: &str) -> String {
         match &mut self.stops {
             None => text.to_owned(),
+            Some(stops) if self.waiting > 0 => stops.pass_over(text).text,
             Some(stops) => stops.push(text).text,
         }
     }

@@ -182,3 +182,35 @@ fn ends_of_streams_and_of_the_engine() {
     drop(engine);
     assert_eq!(last.wait().expect("it comes to its end").text, alone(4));
 }
+
+/// A request that ends, or is dropped, leaves the others with the same token alone; the token ends them all.
+#[test]
+fn a_token_for_many_requests_ends_none_by_itself() {
+    let engine = engine();
+    let token = CancelToken::new();
+    let with_token = |i: usize| {
+        let mut options = options(i);
+        options.cancel = Some(token.clone());
+        options
+    };
+    for i in 0..2 {
+        let done = engine
+            .generate(prompt(i), &with_token(i))
+            .expect("a good prompt");
+        assert_eq!(done.text, alone(i));
+    }
+    drop(engine.submit(prompt(2), &with_token(2)));
+    let done = engine
+        .generate(prompt(3), &with_token(3))
+        .expect("a good prompt");
+    assert_eq!(done.text, alone(3));
+    assert!(!token.is_cancelled());
+    token.cancel();
+    let done = engine
+        .generate(prompt(4), &with_token(4))
+        .expect("a good prompt");
+    assert_eq!(
+        (done.finish, done.tokens.len()),
+        (FinishReason::Cancelled, 0)
+    );
+}

@@ -22,6 +22,38 @@ fn stream(generator: &mut Generator, options: &Options) -> (Vec<Piece>, Generate
     (pieces, stream.into_generated().expect("it has ended"))
 }
 
+/// A stop string that is complete before the fewest tokens neither ends the output nor hides what follows; the first one
+/// completed by the last of them, or later, does both.
+#[test]
+fn a_stop_string_before_the_fewest_tokens_does_not_count() {
+    let whole = generator(Drafting::Off)
+        .generate(story(), &Options::max_new_tokens(60))
+        .expect("a good prompt");
+    // Where each token's text ends.
+    let (pieces, _) = stream(&mut generator(Drafting::Off), &Options::max_new_tokens(60));
+    let mut ends = vec![0];
+    for piece in &pieces {
+        assert_eq!(piece.tokens.len(), 1);
+        ends.push(ends[ends.len() - 1] + piece.text.len());
+    }
+    let spaces: Vec<usize> = whole.text.match_indices(' ').map(|(at, _)| at).collect();
+    for fewest in [1, 2, 15, 30] {
+        // The token that holds a space is the first one whose text ends behind it.
+        let of = |at: &usize| ends.partition_point(|end| end <= at);
+        let expected = spaces.iter().find(|at| of(at) >= fewest).expect("a space");
+        for drafting in [Drafting::Off, Drafting::Model(pair().1.clone())] {
+            let mut options = Options::max_new_tokens(60).stop([" "]);
+            options.min_new_tokens = fewest;
+            let done = generator(drafting)
+                .generate(story(), &options)
+                .expect("a good prompt");
+            assert_eq!(done.text, whole.text[..*expected], "at least {fewest}");
+            assert_eq!(done.tokens, whole.tokens[..of(expected)]);
+            assert_eq!(done.finish, FinishReason::Stop);
+        }
+    }
+}
+
 /// Field cases B5 and G4: whatever the stop string, drafter and granularity, the pieces joined are
 /// the text, the ids of the pieces are the ids of the result, and the text ends before the stop.
 #[test]
