@@ -114,7 +114,7 @@ impl GroupByLength {
     fn is_pressing(&self, oldest: &[SeqId], step: u64) -> bool {
         oldest.iter().enumerate().any(|(turn, seq)| {
             let runs = step + 1 + (turn / self.rows) as u64;
-            runs > self.last_run[seq] + self.max_wait
+            runs > self.last_run[seq].saturating_add(self.max_wait)
         })
     }
 

@@ -57,6 +57,19 @@ fn equal_lengths_run_together() {
     assert!(groups.select(&pool(&[], 5)).is_empty());
 }
 
+/// The greatest window and wait are no bound, whatever step it is.
+#[test]
+fn the_greatest_window_and_wait_are_no_bound() {
+    for mut groups in [
+        GroupByLength::new(usize::MAX, 1),
+        GroupByLength::new(4, 1).with_max_wait(u64::MAX),
+    ] {
+        for step in [0, 1, 2, u64::MAX / 2] {
+            assert_eq!(groups.select(&pool(&[(0, 5), (1, 6)], step)).len(), 1);
+        }
+    }
+}
+
 #[test]
 fn a_place_in_the_window_is_filled_at_once() {
     let mut groups = GroupByLength::new(3, 2);
