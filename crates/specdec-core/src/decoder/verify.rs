@@ -77,9 +77,10 @@ impl Decoder {
         self.account(&judged, draft_time, verify_time, block.len());
         // What was emitted is told even when the drafter fails to learn from it.
         let learned = self.tell_drafter(&judged, &forward.taps);
-        self.settled(&judged, started.elapsed());
+        let settle_time = started.elapsed();
+        self.total.settle_time += settle_time;
         for row in judged {
-            self.tell(row);
+            self.tell(row, settle_time);
         }
         learned.map(|()| true)
     }
@@ -314,17 +315,6 @@ impl Decoder {
         self.controller.observe(&outcome);
     }
 
-    fn settled(&mut self, judged: &[Judged], time: Duration) {
-        for row in judged {
-            let live = self
-                .pool
-                .get_mut(&row.seq)
-                .expect("rows of a step are live");
-            live.stats.settle_time += time;
-        }
-        self.total.settle_time += time;
-    }
-
     fn tell_drafter(&mut self, judged: &[Judged], taps: &[Tensor<2>]) -> Result<()> {
         let Some(drafter) = &mut self.drafter else {
             return Ok(());
@@ -342,9 +332,10 @@ impl Decoder {
     }
 
     /// Turns what a row emitted into events.
-    fn tell(&mut self, row: Judged) {
+    fn tell(&mut self, row: Judged, settle_time: Duration) {
         let seq = row.seq;
         let live = self.pool.get_mut(&seq).expect("rows of a step are live");
+        live.stats.settle_time += settle_time;
         if live.sampler.params().logprobs.is_some() {
             live.logprobs.extend(row.emitted.iter().cloned());
         }

@@ -3,10 +3,10 @@
 use core::ops::Range;
 
 use super::{
-    block::{STEP, Scores, by_queries},
+    block::{STEP, Scores},
     columns::{Ahead, Columns},
 };
-use crate::vector::{Kernel, Line, Vector, each, exp};
+use crate::vector::{Kernel, Line, Vector, by_count, each, exp};
 
 /// Columns whose values are added for all batches before the next ones.
 const ADDED: usize = 32;
@@ -51,7 +51,8 @@ impl Add<'_, '_> {
         let batches = self.weights.chunks(self.most);
         for (weights, out) in batches.zip(self.out.chunks_mut(self.most * lines)) {
             let ahead = &mut *self.ahead;
-            by_queries!(
+            by_count!(
+                6,
                 weights.len(),
                 |M| if let Some(weights) = weights.first_chunk::<M>() {
                     let mut line = 0;

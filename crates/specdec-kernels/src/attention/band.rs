@@ -194,25 +194,17 @@ impl<'a> BandWork<'a> {
         most: impl Fn(usize) -> Option<f32>,
         kept: &mut Kept,
     ) {
-        let token = |query| query / self.work.group;
-        let mut places = (0..queries.len()).filter(|place| {
-            let token = token(queries.start + place);
-            self.asked.contains(&token)
-        });
-        let Some(mut place) = places.next() else {
-            return;
-        };
-        loop {
-            let of = token(queries.start + place);
-            let seen = self.seen(of, block);
-            // The query heads of one token see the same.
-            while token(queries.start + place) == of {
-                let query = queries.start + place;
+        let group = self.work.group;
+        for token in self
+            .tokens(queries)
+            .filter(|token| self.asked.contains(token))
+        {
+            let seen = self.seen(token, block);
+            // Its query heads see the same.
+            let heads = (token * group).max(queries.start)..((token + 1) * group).min(queries.end);
+            for query in heads {
+                let place = query - queries.start;
                 kept.push((query, block, most(place)), &seen, &values[place]);
-                match places.next() {
-                    Some(next) => place = next,
-                    None => return,
-                }
             }
         }
     }

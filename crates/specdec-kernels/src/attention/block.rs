@@ -36,22 +36,3 @@ impl Gathering {
         }
     }
 }
-
-/// Calls `$call` with the number of queries of a batch as a constant.
-macro_rules! by_queries {
-    ($queries:expr, |$m:ident| $call:expr) => {
-        match $queries {
-            1 => by_queries!(@ 1, $m, $call),
-            2 => by_queries!(@ 2, $m, $call),
-            3 => by_queries!(@ 3, $m, $call),
-            4 => by_queries!(@ 4, $m, $call),
-            5 => by_queries!(@ 5, $m, $call),
-            _ => by_queries!(@ 6, $m, $call),
-        }
-    };
-    (@ $n:literal, $m:ident, $call:expr) => {{
-        const $m: usize = $n;
-        $call
-    }};
-}
-pub(super) use by_queries;

@@ -46,10 +46,7 @@ pub(super) fn attend(
     Attended {
         out: Tensor::<3>::from_data(TensorData::new(out, dims), (&device, DType::F32)).cast(dtype),
         weights: (asked > 0).then(|| {
-            let heads = match pass.averages_heads() {
-                true => 1,
-                false => store.shape().kv_heads,
-            };
+            let heads = pass.reported_heads(store.shape().kv_heads);
             let dims = [asked, heads, pass.reported_columns()];
             Tensor::from_data(TensorData::new(reported, dims), (&device, DType::F32))
         }),

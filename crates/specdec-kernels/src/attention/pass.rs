@@ -303,6 +303,11 @@ impl AttentionPass {
         self.asked.averaged
     }
 
+    /// Means that each of them reports, W.
+    pub(super) fn reported_heads(&self, kv_heads: usize) -> usize {
+        if self.asked.averaged { 1 } else { kv_heads }
+    }
+
     pub(super) fn scale_for(&self, head_dim: usize) -> f32 {
         self.scale.unwrap_or(1.0 / (head_dim as f32).sqrt())
     }

@@ -77,10 +77,9 @@ impl Work<'_> {
     pub(super) fn reported(&self, bands: &[Band], known: &[OnceLock<Known>]) -> Vec<f32> {
         let asked = self.pass.queries_asked();
         let kv_heads = self.store.shape().kv_heads;
-        let (width, heads) = match self.pass.averages_heads() {
-            true => (1, kv_heads),
-            false => (kv_heads, 1),
-        };
+        let width = self.pass.reported_heads(kv_heads);
+        // Of each mean.
+        let heads = kv_heads / width;
         let columns = self.pass.reported_columns();
         let mut reported = vec![0.0; asked.len() * width * columns];
         if reported.is_empty() {

@@ -3,11 +3,11 @@
 use core::ops::Range;
 
 use super::{
-    block::{STEP, Scores, by_queries},
+    block::{STEP, Scores},
     columns::{Ahead, Columns, Piece},
     host_store::TILE,
 };
-use crate::vector::{Kernel, Line, Vector, each, exp, greatest, sum};
+use crate::vector::{Kernel, Line, Vector, by_count, each, exp, greatest, sum};
 
 /// Up to [`QUERIES`](super::block::QUERIES) queries that are scored together.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Score<'_, '_> {
         for batch in self.batches {
             let queries = first..first + batch.queries;
             first = queries.end;
-            by_queries!(batch.queries, |M| self.tiles::<V, M, N>(
+            by_count!(6, batch.queries, |M| self.tiles::<V, M, N>(
                 v,
                 (&batch.q, queries),
                 (piece, tile)

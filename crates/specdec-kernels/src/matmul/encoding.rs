@@ -17,38 +17,6 @@ impl Pair<f32> {
     pub(super) const ZERO: Self = Self([[0.0; 16]; 2]);
 }
 
-/// How sixteen weights that need no scale are stored. Not closures, which are not always inlined into code for another
-/// instruction set.
-trait Unscaled<T> {
-    /// Must be `#[inline(always)]`.
-    fn load<V: Vector>(v: V, from: &[T; 16]) -> V::F;
-}
-
-struct Single;
-struct Half;
-struct Brain;
-
-impl Unscaled<f32> for Single {
-    #[inline(always)]
-    fn load<V: Vector>(v: V, from: &[f32; 16]) -> V::F {
-        v.load(from)
-    }
-}
-
-impl Unscaled<u16> for Half {
-    #[inline(always)]
-    fn load<V: Vector>(v: V, from: &[u16; 16]) -> V::F {
-        v.load_f16(from)
-    }
-}
-
-impl Unscaled<u16> for Brain {
-    #[inline(always)]
-    fn load<V: Vector>(v: V, from: &[u16; 16]) -> V::F {
-        v.load_bf16(from)
-    }
-}
-
 /// A scale or minimum as stored.
 pub(super) trait Stored: Copy + Default + Send + Sync + 'static {
     fn load<V: Vector>(v: V, from: &[Self; 16]) -> V::F;
@@ -149,10 +117,11 @@ impl<V: Vector> Visit<V> {
 
     /// Hands weights that need no scale to `sink`.
     #[inline(always)]
-    fn each_input<U: Unscaled<T>, T, const W: usize>(
+    fn each_input<T, const W: usize>(
         &self,
         data: &[Pair<T>],
         sink: &mut impl Sink<V, W>,
+        load: impl Fn(&[T; 16]) -> V::F,
     ) {
         let parts = self.parts::<_, W>(data, 1);
         for (at, first) in parts[0].iter().enumerate() {
@@ -160,7 +129,7 @@ impl<V: Vector> Visit<V> {
             let mut weights = [self.v.splat(0.0); W];
             for (i, weights) in weights.iter_mut().enumerate() {
                 let pair = if i < 2 { first } else { &parts[i][at] };
-                *weights = U::load(self.v, &pair.0[self.half(i)]);
+                *weights = load(&pair.0[self.half(i)]);
             }
             sink.take(self.v, weights);
         }
@@ -234,10 +203,11 @@ impl Encoding {
         visit: Visit<V>,
         sink: &mut impl Sink<V, W>,
     ) {
+        let v = visit.v;
         match self {
-            Self::F32(data) => visit.each_input::<Single, _, W>(data, sink),
-            Self::F16(data) => visit.each_input::<Half, _, W>(data, sink),
-            Self::BF16(data) => visit.each_input::<Brain, _, W>(data, sink),
+            Self::F32(data) => visit.each_input(data, sink, |lanes| v.load(lanes)),
+            Self::F16(data) => visit.each_input(data, sink, |lanes| v.load_f16(lanes)),
+            Self::BF16(data) => visit.each_input(data, sink, |lanes| v.load_bf16(lanes)),
             Self::NibblesHalf(scaled) => scaled.visit(visit, sink),
             Self::NibblesHalfMin(scaled) => scaled.visit(visit, sink),
             Self::NibblesFull(scaled) => scaled.visit(visit, sink),

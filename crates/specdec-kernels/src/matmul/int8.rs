@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     threads::for_each,
-    vector::{Cell, Dot, DotKernel, Kernel, Level, Vector, greatest, run_at, sum},
+    vector::{Cell, Dot, DotKernel, Kernel, Level, Vector, by_count, greatest, run_at, sum},
 };
 
 /// What a weight asks of the activations.
@@ -213,14 +213,7 @@ impl DotKernel for MultiplyQuants<'_> {
             let mut row = 0;
             for group in &self.x.groups {
                 let to = (row, at);
-                match group.rows {
-                    1 => self.rows::<D, 1>(d, strip, group, to),
-                    2 => self.rows::<D, 2>(d, strip, group, to),
-                    3 => self.rows::<D, 3>(d, strip, group, to),
-                    4 => self.rows::<D, 4>(d, strip, group, to),
-                    5 => self.rows::<D, 5>(d, strip, group, to),
-                    _ => self.rows::<D, 6>(d, strip, group, to),
-                }
+                by_count!(6, group.rows, |M| self.rows::<D, M>(d, strip, group, to));
                 row += group.rows;
             }
         }

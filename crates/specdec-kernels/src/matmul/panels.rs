@@ -6,9 +6,9 @@
 
 use super::{
     encoding::Pair,
-    strip::{FloatRows, STRIP, by_rows},
+    strip::{FloatRows, STRIP, add_products},
 };
-use crate::vector::{Cell, Kernel, Vector, each};
+use crate::vector::{Cell, Kernel, Vector, by_count, each};
 
 /// Inputs of a panel, 16 KiB.
 const PANEL: usize = 128;
@@ -63,7 +63,7 @@ impl MultiplyPanels<'_> {
         for (number, &group) in groups.iter().enumerate() {
             let share = |number| number * next.len() / groups.len();
             let next = &next[share(number)..share(number + 1)];
-            by_rows!(group, |M| if M <= V::ROWS {
+            by_count!(8, group, |M| if M <= V::ROWS {
                 let x = self.x.part::<M>(first, from..from + many);
                 add::<V, M>(v, (weights, x), &mut self.sums[first..first + M], next);
             });
@@ -110,6 +110,7 @@ fn add_lines<V: Vector, const M: usize, const W: usize>(
             v.prefetch(&pair.0[1]);
         }
         if let (Some(weights), Some(x)) = (weights.first_chunk::<STEP>(), x.first_chunk::<STEP>()) {
+            // The same with a constant length, which leaves no loop.
             multiply(v, (weights, x, half), &mut acc);
         } else {
             multiply(v, (weights, x, half), &mut acc);
@@ -130,11 +131,6 @@ fn multiply<V: Vector, const M: usize, const W: usize>(
 ) {
     for (pair, x) in weights.iter().zip(x) {
         let weights = each!(v.splat(0.0); W, |i| v.load(&pair.0[half + i]));
-        for (sums, &x) in acc.iter_mut().zip(x) {
-            let x = v.splat(x);
-            for (sum, &weight) in sums.iter_mut().zip(&weights) {
-                *sum = v.fma(weight, x, *sum);
-            }
-        }
+        add_products(v, weights, x, acc);
     }
 }

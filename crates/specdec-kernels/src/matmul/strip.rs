@@ -7,7 +7,7 @@
 use core::ops::Range;
 
 use super::encoding::{Encoding, Pair, Visit};
-use crate::vector::{Cell, Kernel, Vector, each};
+use crate::vector::{Cell, Kernel, Vector, by_count, each};
 
 /// Outputs of one strip.
 pub(super) const STRIP: usize = 32;
@@ -28,11 +28,22 @@ impl<V: Vector, const M: usize, const W: usize> Sink<V, W> for Multiply<'_, V, M
     #[inline(always)]
     fn take(&mut self, v: V, weights: [V::F; W]) {
         let Some(x) = self.x.next() else { return };
-        for (sums, &x) in self.sums.iter_mut().zip(x) {
-            let x = v.splat(x);
-            for (sum, &weight) in sums.iter_mut().zip(&weights) {
-                *sum = v.fma(weight, x, *sum);
-            }
+        add_products(v, weights, x, &mut self.sums);
+    }
+}
+
+/// Adds the products of one input's weights with its value in M rows.
+#[inline(always)]
+pub(super) fn add_products<V: Vector, const M: usize, const W: usize>(
+    v: V,
+    weights: [V::F; W],
+    x: &[f32; M],
+    sums: &mut [[V::F; W]; M],
+) {
+    for (sums, &x) in sums.iter_mut().zip(x) {
+        let x = v.splat(x);
+        for (sum, &weight) in sums.iter_mut().zip(&weights) {
+            *sum = v.fma(weight, x, *sum);
         }
     }
 }
@@ -124,27 +135,6 @@ impl FloatRows {
     }
 }
 
-/// Calls `$call` with the number of rows of a group as a constant.
-macro_rules! by_rows {
-    ($rows:expr, |$m:ident| $call:expr) => {
-        match $rows {
-            1 => by_rows!(@ 1, $m, $call),
-            2 => by_rows!(@ 2, $m, $call),
-            3 => by_rows!(@ 3, $m, $call),
-            4 => by_rows!(@ 4, $m, $call),
-            5 => by_rows!(@ 5, $m, $call),
-            6 => by_rows!(@ 6, $m, $call),
-            7 => by_rows!(@ 7, $m, $call),
-            _ => by_rows!(@ 8, $m, $call),
-        }
-    };
-    (@ $n:literal, $m:ident, $call:expr) => {{
-        const $m: usize = $n;
-        $call
-    }};
-}
-pub(super) use by_rows;
-
 /// `rows` in groups of at most `most`, as even as can be.
 pub(super) fn even_groups(rows: usize, most: usize) -> Vec<usize> {
     let count = rows.div_ceil(most);
@@ -216,7 +206,7 @@ impl Kernel for MultiplyStrips<'_> {
             let x = self.x;
             let mut row = 0;
             for &group in &x.groups {
-                by_rows!(group, |M| self.group::<V, M>(
+                by_count!(8, group, |M| self.group::<V, M>(
                     v,
                     strip,
                     x.part(row, 0..inputs),

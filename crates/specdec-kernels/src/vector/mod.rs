@@ -44,6 +44,29 @@ macro_rules! each {
 }
 pub(crate) use each;
 
+/// Calls `$call` with a count, from one to six or eight, as a constant.
+macro_rules! by_count {
+    (6, $count:expr, |$n:ident| $call:expr) => {
+        by_count!(@ [1 2 3 4 5] 6, $count, $n, $call)
+    };
+    (8, $count:expr, |$n:ident| $call:expr) => {
+        by_count!(@ [1 2 3 4 5 6 7] 8, $count, $n, $call)
+    };
+    (@ [$($few:literal)*] $most:literal, $count:expr, $n:ident, $call:expr) => {
+        match $count {
+            $($few => {
+                const $n: usize = $few;
+                $call
+            })*
+            _ => {
+                const $n: usize = $most;
+                $call
+            }
+        }
+    };
+}
+pub(crate) use by_count;
+
 /// Sixteen values on a cache line of their own.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C, align(64))]
